@@ -238,9 +238,8 @@ fn ambiguous(reason: &str) -> SourceError {
     ))
 }
 
-/// Whether the first line is an object, and what follows begins with another one: then each line is an object of its
-/// own. A lone object on one line does not count, for a document that holds its records in an array somewhere looks the
-/// same.
+/// Whether the first line is an object, and what follows begins with another one. A lone object on one line does not
+/// count, for a document that holds its records in an array somewhere looks the same.
 pub(crate) fn has_objects_as_lines(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     let line = first_line(content);

@@ -39,12 +39,8 @@ pub(super) struct Bounds {
     pub(super) silence: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        let (token_within, silence) = (Duration::from_secs(5), Duration::from_secs(30));
-        Bounds { at_once: 1_024, of_address: 64, token_within, silence }
-    }
-}
+pub(super) const NODE_BOUNDS: Bounds =
+    Bounds { at_once: 1_024, of_address: 64, token_within: Duration::from_secs(5), silence: Duration::from_secs(30) };
 
 /// Whether a connection is one of a node: a request with a good token came on it. Clones share it.
 #[derive(Clone, Debug, Default)]

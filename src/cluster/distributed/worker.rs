@@ -27,7 +27,7 @@ use tower::{ServiceExt, service_fn};
 
 use super::VERSION;
 use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
-use super::connections::{self, Bounds};
+use super::connections::{self, NODE_BOUNDS};
 use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartCodec, PartScan};
 use super::task::{NodeTask, Runner, TaskPermits};
@@ -154,7 +154,7 @@ pub(super) async fn serve(
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
         .serve_with_incoming_shutdown(
-            connections::incoming(listener, Bounds::default(), tls),
+            connections::incoming(listener, NODE_BOUNDS, tls),
             stop.clone().cancelled_owned(),
         );
     /// What still runs when the node ends, runs again elsewhere.
