@@ -2,13 +2,12 @@
 
 use chrono::{DateTime, Utc};
 
-use super::convert::{from_cursor, from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
-use super::engine::{Record, Transaction, Value};
+use super::convert::{from_cursor, from_optional, from_time, to_unsigned};
+use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::limits;
 
-/// The longest reason that is kept. The rest is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 
 /// How many attempts are kept for each dataset, the newest.
@@ -55,35 +54,22 @@ pub enum AttemptOutcome {
     },
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct AttemptRow {
-    pub(super) attempt_id: i64,
-    trigger_name: String,
-    started_at: i64,
-    finished_at: Option<i64>,
-    version_number: Option<i64>,
-    error: Option<String>,
-    warnings: Option<String>,
-}
-
 impl Record for Attempt {
-    type Row = AttemptRow;
-
-    fn from_row(row: AttemptRow) -> Result<Attempt> {
-        let version = row.version_number.map(|number| to_unsigned(number, "refresh_attempts.version_number"));
-        let finished_at = to_optional_time(row.finished_at, "refresh_attempts.finished_at")?;
-        let outcome = match (finished_at, version.transpose()?) {
-            (None, _) => None,
-            (Some(_), Some(number)) => Some(AttemptOutcome::Published(VersionNumber::new(number))),
-            (Some(_), None) => Some(AttemptOutcome::Failed { error: row.error.unwrap_or_default() }),
-        };
+    fn from_row(row: &Row) -> Result<Attempt> {
+        let finished_at = row.optional_time("refresh_attempts.finished_at")?;
+        let version = row.optional_unsigned("refresh_attempts.version_number")?;
+        let error: Option<String> = row.get("error")?;
+        let outcome = finished_at.map(|_| match version {
+            Some(number) => AttemptOutcome::Published(VersionNumber::new(number)),
+            None => AttemptOutcome::Failed { error: error.unwrap_or_default() },
+        });
         Ok(Attempt {
-            id: AttemptId::new(to_unsigned(row.attempt_id, "refresh_attempts.attempt_id")?),
-            trigger: to_named::<RefreshTrigger>(row.trigger_name, "refresh_attempts.trigger_name")?,
-            started_at: to_time(row.started_at, "refresh_attempts.started_at")?,
+            id: AttemptId::new(row.unsigned("refresh_attempts.attempt_id")?),
+            trigger: row.named("refresh_attempts.trigger_name")?,
+            started_at: row.time("refresh_attempts.started_at")?,
             finished_at,
             outcome,
-            warnings: row.warnings.map_or_else(Vec::new, |warnings| to_warnings(&warnings)),
+            warnings: row.get::<Option<&str>, _>("warnings")?.map_or_else(Vec::new, to_warnings),
         })
     }
 }
@@ -95,12 +81,8 @@ pub(super) const LAST_ATTEMPTS: &str =
      ORDER BY attempt_id DESC LIMIT $2";
 
 impl Catalog {
-    /// The newest attempts to refresh the dataset, newest first, at most `limit`. One range of an index.
-    pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>> {
-        self.attempts(dataset, None, limit).await
-    }
-
-    /// The same of those before an attempt; [`limits::HISTORY`] are kept.
+    /// The newest attempts to refresh the dataset, or those before one, newest first, at most `limit`;
+    /// [`limits::HISTORY`] are kept. One range of an index.
     pub async fn attempts(&self, dataset: DatasetId, before: Option<AttemptId>, limit: u32) -> Result<Vec<Attempt>> {
         let before = from_cursor(before.map(AttemptId::get), i64::MAX);
         let values = &[dataset.into(), Value::Integer(limit.into()), before];
@@ -119,7 +101,7 @@ pub(super) async fn start(
                VALUES ($1, $2, $3)
                RETURNING attempt_id";
     let (attempt_id,): (i64,) =
-        transaction.fetch_one(sql, &[dataset.into(), Value::Text(trigger.name()), from_time(now)]).await?;
+        transaction.one(sql, &[dataset.into(), Value::Text(trigger.name()), from_time(now)]).await?;
     // At most one attempt runs, and it is among the newest.
     let sql = "DELETE FROM refresh_attempts
                WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
@@ -161,12 +143,6 @@ fn to_warnings(stored: &str) -> Vec<String> {
 
 /// The reason in its stored form: bounded, and without U+0000, which a source may contain and PostgreSQL cannot store.
 pub(super) fn kept_error(error: &str) -> String {
-    error
-        .chars()
-        .take(MAX_ERROR_CHARACTERS)
-        .map(|character| match character {
-            '\0' => char::REPLACEMENT_CHARACTER,
-            other => other,
-        })
-        .collect()
+    let beginning: String = error.chars().take(MAX_ERROR_CHARACTERS).collect();
+    beginning.replace('\0', "\u{fffd}")
 }

@@ -29,9 +29,9 @@ pub struct Changes {
 impl Catalog {
     /// Begins to hear of changes by any process, by a connection of its own; `None` where nobody tells of them.
     pub async fn changes(&self) -> Result<Option<Changes>> {
-        let Engine::Postgres(link) = &self.engine else { return Ok(None) };
+        let Engine::Postgres(link) = &*self.engine else { return Ok(None) };
         let options = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
-        let pool = options.acquire_timeout(ANSWER).connect_lazy_with(link.pool().connect_options().as_ref().clone());
+        let pool = options.acquire_timeout(ANSWER).connect_lazy_with(link.pool.connect_options().as_ref().clone());
         let mut listener = PgListener::connect_with(&pool).await?;
         // A connection that is lost is reported as such, whatever the way in which it was.
         listener.eager_reconnect(true);

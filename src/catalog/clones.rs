@@ -21,21 +21,14 @@ impl Catalog {
             return Err(CatalogError::NameTaken);
         }
         let (_, active) = self.count_datasets(clone.owner).await?;
-        match active >= active_limit {
-            true => Err(CatalogError::PlanLimit { limit: active_limit }),
-            false => Ok(version),
-        }
+        if active >= active_limit { Err(CatalogError::PlanLimit { limit: active_limit }) } else { Ok(version) }
     }
 
     /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is one. They
     /// share files, which are immutable. Everything later is independent. The clone's source is `push`, its index that
-    /// of the original. Only its owner can clone a private dataset. The clone is then private with a key of its own. No
-    /// webhook fires, because the clone has none yet. `expected` says which files the version has.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`] if there is no such owner, no such source, or it is another's and private;
-    /// [`CatalogError::Frozen`] and [`CatalogError::NoVersion`] of the source; [`CatalogError::NameTaken`];
-    /// [`CatalogError::PlanLimit`]; [`CatalogError::Conflict`] if the version's files are not as expected.
+    /// of the original. Only its owner can clone a private dataset ([`CatalogError::NotFound`]), and the clone is then
+    /// private with a key of its own. No webhook fires, because the clone has none yet. [`CatalogError::Conflict`] if
+    /// the version's files are not as `expected`.
     pub async fn clone_dataset(
         &self,
         clone: &NewClone,
@@ -78,7 +71,6 @@ impl Catalog {
     }
 }
 
-/// Whether this owner may clone the dataset.
 fn check_source(source: &Dataset, owner: UserId) -> Result<()> {
     match source.is_private() && source.owner != owner {
         true => Err(CatalogError::NotFound),

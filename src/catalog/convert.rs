@@ -2,17 +2,14 @@
 
 use chrono::{DateTime, Utc};
 
-use super::engine::Value;
+use super::engine::{Row, Value};
 use super::{CatalogError, Result};
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
 /// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
 pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>> {
-    match value.contains('\0') {
-        true => Err(CatalogError::Nul { field }),
-        false => Ok(Value::Text(value)),
-    }
+    if value.contains('\0') { Err(CatalogError::Nul { field }) } else { Ok(Value::Text(value)) }
 }
 
 pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>> {
@@ -71,10 +68,7 @@ where
 }
 
 pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>> {
-    match i64::try_from(value) {
-        Ok(value) => Ok(Value::Integer(value)),
-        Err(_) => Err(CatalogError::OutOfRange { field, value }),
-    }
+    i64::try_from(value).map(Value::Integer).map_err(|_| CatalogError::OutOfRange { field, value })
 }
 
 pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64> {
@@ -87,4 +81,31 @@ pub(super) fn to_optional_unsigned(value: Option<i64>, column: &'static str) -> 
 
 pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T> {
     value.parse().map_err(|_| CatalogError::Corrupt { column, value })
+}
+
+/// The values of columns, which are named with their tables: `users.plan`.
+impl Row {
+    pub(super) fn unsigned(&self, column: &'static str) -> Result<u64> {
+        to_unsigned(self.get(without_table(column))?, column)
+    }
+
+    pub(super) fn optional_unsigned(&self, column: &'static str) -> Result<Option<u64>> {
+        to_optional_unsigned(self.get(without_table(column))?, column)
+    }
+
+    pub(super) fn time(&self, column: &'static str) -> Result<DateTime<Utc>> {
+        to_time(self.get(without_table(column))?, column)
+    }
+
+    pub(super) fn optional_time(&self, column: &'static str) -> Result<Option<DateTime<Utc>>> {
+        to_optional_time(self.get(without_table(column))?, column)
+    }
+
+    pub(super) fn named<T: std::str::FromStr>(&self, column: &'static str) -> Result<T> {
+        to_named(self.get(without_table(column))?, column)
+    }
+}
+
+fn without_table(column: &'static str) -> &'static str {
+    column.split_once('.').map_or(column, |(_, name)| name)
 }

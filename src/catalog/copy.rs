@@ -10,23 +10,19 @@ use std::io;
 use std::path::Path;
 
 use futures::TryStreamExt;
-use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::sqlite::{SqliteArguments, SqliteConnection};
-use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgres, Row, Sqlite, TypeInfo};
+use sqlx::postgres::{PgColumn, PgConnection, PgRow};
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Postgres, Row, TypeInfo};
 
 use super::convert::from_time;
-use super::engine::{Engine, SNAPSHOT, Transaction, Value, placeholders};
-use super::restore::TABLES;
+use super::engine::{Engine, SNAPSHOT, Transaction, Value};
+use super::restore::{TABLES, Target};
 use super::{Catalog, CatalogError, CatalogOptions, Result, sqlite};
 
 impl Catalog {
-    /// Writes a copy of the catalog, as of one moment, to a new SQLite file. The file is on the disk when this returns.
-    /// Call [`Catalog::hold_files`] before, so that no sweep removes the files that its records name until they are
-    /// copied too. Takes as long as reading and writing everything once.
-    ///
-    /// # Errors
-    /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written; [`CatalogError::Database`]. An
-    /// incomplete copy is then removed.
+    /// Writes a copy of the catalog, as of one moment, to a new SQLite file. The file is on the disk when this returns;
+    /// an incomplete one is removed. Call [`Catalog::hold_files`] before, so that no sweep removes the files that its
+    /// records name until they are copied too. Takes as long as reading and writing everything once.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<()> {
         self.copy(path, false).await
     }
@@ -42,30 +38,30 @@ impl Catalog {
         if tokio::fs::try_exists(path).await.map_err(failed)? {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
-        let copied = self.write_copy(name, keeps_due).await;
-        let synced = match copied {
-            Ok(()) => sync(path).await.map_err(failed),
-            Err(error) => Err(error),
+        let copied = async {
+            self.write_copy(name, keeps_due).await?;
+            sync(path).await.map_err(failed)
         };
-        if synced.is_err() {
+        let copied = copied.await;
+        if copied.is_err() {
             for left in [path.to_owned(), format!("{name}-wal").into(), format!("{name}-shm").into()] {
                 // The first error is the one that matters, and not all of them are there.
                 let _ = tokio::fs::remove_file(left).await;
             }
         }
-        synced
+        copied
     }
 
     async fn write_copy(&self, path: &str, keeps_due: bool) -> Result<()> {
-        if let Engine::Sqlite { writer, .. } = &self.engine {
+        if let Engine::Sqlite { writer, .. } = &*self.engine {
             // On a connection of its own: the writer would be occupied for as long as this takes.
-            let mut connection = writer.pool().connect_options().as_ref().clone().connect().await?;
+            let mut connection = writer.pool.connect_options().as_ref().clone().connect().await?;
             sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await?;
             connection.close().await?;
         }
         let copy = sqlite::open(path, &CatalogOptions::default()).await?;
         let mut transaction = copy.begin().await?;
-        if let (Engine::Postgres(link), Transaction::Sqlite(lent)) = (&self.engine, &mut transaction) {
+        if let (Engine::Postgres(link), Transaction::Sqlite(lent)) = (&*self.engine, &mut transaction) {
             let mut snapshot = link.begin(SNAPSHOT).await?;
             let (copy, _) = lent.statement()?;
             // The limit of a statement is not for reading everything.
@@ -114,16 +110,15 @@ async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Res
     for table in &tables {
         let columns: Vec<String> =
             sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(&mut *copy).await?;
-        let (columns, placeholders) = (columns.join(", "), placeholders(columns.len()));
-        let insert = format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})");
+        let mut target = Target::Sqlite(&mut *copy);
+        let insert = target.insert(table, &columns);
         // The rows include those that a migration puts into a new table.
-        sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *copy).await?;
+        target.execute(format!("DELETE FROM {table}"), &[]).await?;
         // The names come from the migrations, not from outside.
-        let mut rows =
-            sqlx::query::<Postgres>(AssertSqlSafe(format!("SELECT {columns} FROM {table}"))).fetch(&mut *snapshot);
+        let select = AssertSqlSafe(format!("SELECT {} FROM {table}", columns.join(", ")));
+        let mut rows = sqlx::query::<Postgres>(select).fetch(&mut *snapshot);
         while let Some(row) = rows.try_next().await? {
-            let arguments = arguments(&row)?;
-            sqlx::query_with::<Sqlite, _>(AssertSqlSafe(insert.clone()), arguments).execute(&mut *copy).await?;
+            target.execute(insert.clone(), &values(&row)?).await?;
         }
     }
     // Ids of deleted records must not be assigned again.
@@ -138,27 +133,19 @@ async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Res
     .fetch_all(&mut *snapshot)
     .await?;
     for (table, last) in assigned {
-        sqlx::query("DELETE FROM sqlite_sequence WHERE name = $1").bind(&table).execute(&mut *copy).await?;
-        sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)")
-            .bind(&table)
-            .bind(last)
-            .execute(&mut *copy)
-            .await?;
+        Target::Sqlite(&mut *copy).go_on_after(&table, last).await?;
     }
     Ok(())
 }
 
 /// The values of a row in the form in which SQLite takes them.
-fn arguments(row: &PgRow) -> Result<SqliteArguments, sqlx::Error> {
-    let mut arguments = SqliteArguments::default();
-    for column in row.columns() {
-        let index = column.ordinal();
-        match column.type_info().name() {
-            "INT8" => arguments.add(row.try_get::<Option<i64>, _>(index)?),
-            "BOOL" => arguments.add(row.try_get::<Option<bool>, _>(index)?),
-            _ => arguments.add(row.try_get::<Option<String>, _>(index)?),
-        }
-        .map_err(sqlx::Error::Encode)?;
-    }
-    Ok(arguments)
+fn values(row: &PgRow) -> Result<Vec<Value<'_>>, sqlx::Error> {
+    let value = |column: &PgColumn| {
+        Ok(match column.type_info().name() {
+            "INT8" => Value::OptionalInteger(row.try_get(column.ordinal())?),
+            "BOOL" => Value::OptionalBoolean(row.try_get(column.ordinal())?),
+            _ => Value::OptionalText(row.try_get(column.ordinal())?),
+        })
+    };
+    row.columns().iter().map(value).collect()
 }

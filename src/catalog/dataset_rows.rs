@@ -2,8 +2,8 @@
 
 use super::checksums::RecordChecksum;
 use super::convert::{to_named, to_time, to_unsigned};
-use super::engine::{Record, Transaction, Value, select};
-use super::{CatalogError, DatasetId, Result, UserId, VersionNumber};
+use super::engine::{Record, Row, Transaction, Value, select};
+use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
@@ -23,8 +23,8 @@ macro_rules! dataset_columns {
 pub(super) use dataset_columns;
 
 #[derive(sqlx::FromRow)]
-pub(super) struct DatasetRow {
-    pub(super) dataset_id: i64,
+struct DatasetRow {
+    dataset_id: i64,
     owner_id: i64,
     name: String,
     name_slug: String,
@@ -48,7 +48,7 @@ pub(super) struct DatasetRow {
 }
 
 impl DatasetRow {
-    pub(super) fn checksum(&self) -> RecordChecksum {
+    fn checksum(&self) -> RecordChecksum {
         RecordChecksum::of("datasets")
             .number(self.dataset_id)
             .number(self.owner_id)
@@ -71,40 +71,53 @@ impl DatasetRow {
             .number(self.listed.into())
             .number(self.infer_types.into())
     }
+
+    /// The dataset, whether or not the checksum is that of the row.
+    fn dataset(self) -> Result<Dataset> {
+        let version = |number: Option<i64>, column| {
+            number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
+        };
+        Ok(Dataset {
+            id: DatasetId::new(to_unsigned(self.dataset_id, "datasets.dataset_id")?),
+            owner: UserId::new(to_unsigned(self.owner_id, "datasets.owner_id")?),
+            name: DatasetName::from_stored(self.name, self.name_slug),
+            about: About { description: self.description, licence: self.licence, listed: self.listed },
+            private_key: self.private_key.map(Secret::from_stored),
+            source: DatasetSource::from(self.source.as_str()),
+            format: self.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
+            records_path: self.records_path,
+            publish_query: self.publish_query,
+            infer_types: self.infer_types,
+            schedule: self.schedule,
+            index: to_index(self.index_paths)?,
+            ping_token: Secret::from_stored(self.ping_token),
+            latest_version: version(self.latest_version, "datasets.latest_version")?,
+            pinned_version: version(self.pinned_version, "datasets.pinned_version")?,
+            frozen: self.frozen,
+            created_at: to_time(self.created_at, "datasets.created_at")?,
+        })
+    }
 }
 
 impl Record for Dataset {
-    type Row = DatasetRow;
-
-    fn from_row(row: DatasetRow) -> Result<Dataset> {
+    fn from_row(row: &Row) -> Result<Dataset> {
+        let row = DatasetRow::from_row(row)?;
         let record = || format!("dataset {}", row.dataset_id);
         row.checksum().check(row.record_checksum.as_deref(), record)?;
         // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
         if row.name_slug.is_empty() || row.ping_token.is_empty() {
             return Err(CatalogError::Unverified { record: record() });
         }
-        let version = |number: Option<i64>, column| {
-            number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
-        };
-        Ok(Dataset {
-            id: DatasetId::new(to_unsigned(row.dataset_id, "datasets.dataset_id")?),
-            owner: UserId::new(to_unsigned(row.owner_id, "datasets.owner_id")?),
-            name: DatasetName::from_stored(row.name, row.name_slug),
-            about: About { description: row.description, licence: row.licence, listed: row.listed },
-            private_key: row.private_key.map(Secret::from_stored),
-            source: DatasetSource::from(row.source.as_str()),
-            format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
-            records_path: row.records_path,
-            publish_query: row.publish_query,
-            infer_types: row.infer_types,
-            schedule: row.schedule,
-            index: to_index(row.index_paths)?,
-            ping_token: Secret::from_stored(row.ping_token),
-            latest_version: version(row.latest_version, "datasets.latest_version")?,
-            pinned_version: version(row.pinned_version, "datasets.pinned_version")?,
-            frozen: row.frozen,
-            created_at: to_time(row.created_at, "datasets.created_at")?,
-        })
+        row.dataset()
+    }
+}
+
+impl Catalog {
+    /// Begins a transaction that has locked the dataset.
+    pub(super) async fn lock_dataset(&self, id: DatasetId) -> Result<(Transaction, Dataset)> {
+        let mut transaction = self.engine.begin().await?;
+        let dataset = lock_dataset(&mut transaction, id).await?;
+        Ok((transaction, dataset))
     }
 }
 
@@ -116,12 +129,21 @@ pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -
 }
 
 /// Ends a transaction's change of a dataset's row: gives it the checksum of what it holds now, and tells processes.
-pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<()> {
+/// Returns the dataset as it is now.
+pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset> {
     let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
-    let row: DatasetRow = transaction.fetch_one(sql, &[id.into()]).await?;
+    let row: DatasetRow = transaction.one(sql, &[id.into()]).await?;
     let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
-    transaction.tell().await
+    transaction.tell().await?;
+    row.dataset()
+}
+
+/// Ends a transaction that has changed a dataset's row, and returns the dataset as it is now.
+pub(super) async fn commit_sealed(mut transaction: Transaction, id: DatasetId) -> Result<Dataset> {
+    let dataset = seal_dataset(&mut transaction, id).await?;
+    transaction.commit().await?;
+    Ok(dataset)
 }
 
 /// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.

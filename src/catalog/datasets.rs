@@ -1,17 +1,19 @@
-//! Table `datasets`: creating, reading and changing datasets. `states.rs` pins and freezes them.
+//! Table `datasets`: creating, reading and changing datasets, and their states: which version is pinned, and whether it
+//! is frozen (docs/semantics.md, States).
 
 use chrono::{DateTime, Utc};
 
-use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
+use super::attempts::{Attempt, LAST_ATTEMPTS};
 use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
-use super::dataset_rows::{DatasetRow, dataset_columns, from_index, lock_dataset, seal_dataset};
-use super::engine::{Record, Transaction, Value, select};
+use super::dataset_rows::{commit_sealed, dataset_columns, from_index, lock_dataset, seal_dataset};
+use super::engine::{Transaction, Value, select};
 use super::leases::give_up_lease;
 use super::listings::folded;
 use super::users::lock_owner;
 use super::validators::{self, is_fetched_alike};
-use super::version_rows::{VERSIONS, VersionRecord, VersionRow, check_all_versions};
-use super::{Catalog, CatalogError, DatasetId, Result, UserId};
+use super::version_rows::{VERSIONS, VersionRecord, check_all_versions, no_version};
+use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
+use crate::crash;
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
@@ -41,11 +43,11 @@ impl Catalog {
     /// The dataset with this id. One look-up by primary key.
     pub async fn dataset(&self, id: DatasetId) -> Result<Option<Dataset>> {
         let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
-        let row: Option<DatasetRow> = self.engine.fetch_optional(sql, &[id.into()]).await?;
-        if row.is_none() {
+        let dataset = self.engine.find(sql, &[id.into()]).await?;
+        if dataset.is_none() {
             self.check_no_dataset(id).await?;
         }
-        row.map(Dataset::from_row).transpose()
+        Ok(dataset)
     }
 
     /// The owner's dataset of exactly this name. One indexed look-up.
@@ -68,7 +70,7 @@ impl Catalog {
     /// How many datasets an owner has, and how many of them are not frozen.
     pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64)> {
         let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
-        let (all, active): (i64, i64) = self.engine.fetch_optional(sql, &[owner.into()]).await?.unwrap_or_default();
+        let (all, active): (i64, i64) = self.engine.find(sql, &[owner.into()]).await?.unwrap_or_default();
         Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
     }
 
@@ -104,30 +106,26 @@ impl Catalog {
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
-        let Some(dataset): Option<DatasetRow> = snapshot.fetch_optional(sql, &[id.into()]).await? else {
+        let Some(dataset): Option<Dataset> = snapshot.find(sql, &[id.into()]).await? else {
             drop(snapshot);
             self.check_no_dataset(id).await?;
             return Ok(None);
         };
         let values = &[id.into(), Value::Integer(i64::MAX), Value::Integer(i64::MAX)];
-        let versions: Vec<VersionRow> = snapshot.fetch_all(VERSIONS, values).await?;
+        let versions: Vec<VersionRecord> = snapshot.list(VERSIONS, values).await?;
         let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS), Value::Integer(i64::MAX)];
-        let attempts: Vec<AttemptRow> = snapshot.fetch_all(LAST_ATTEMPTS, values).await?;
+        let last_attempts = snapshot.list(LAST_ATTEMPTS, values).await?;
         snapshot.commit().await?;
-        let dataset = Dataset::from_row(dataset)?;
-        let versions = versions.into_iter().map(VersionRecord::from_row).collect::<Result<Vec<_>, _>>()?;
         check_all_versions(&dataset, &versions)?;
-        let last_attempts = attempts.into_iter().map(Attempt::from_row).collect::<Result<_, _>>()?;
         Ok(Some(DatasetView { dataset, versions, last_attempts }))
     }
 
     /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
     /// never used again. [`CatalogError::Busy`] while it is refreshed.
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<()> {
-        let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
-        let version: Option<(i64,)> = transaction.fetch_optional(sql, &[id.into()]).await?;
+        let version: Option<(i64,)> = transaction.find(sql, &[id.into()]).await?;
         if version.is_some() {
             return Err(CatalogError::HasVersions);
         }
@@ -147,8 +145,7 @@ impl Catalog {
     /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
     /// it is due, because a due run must not be lost.
     pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        let old = lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, old) = self.lock_dataset(id).await?;
         let mut new = old.clone();
         new.name = change.name.clone().unwrap_or(new.name);
         new.about.description = change.description.clone().unwrap_or(new.about.description);
@@ -202,36 +199,73 @@ impl Catalog {
             let sql = "UPDATE datasets SET next_run_at = 0 WHERE dataset_id = $1 AND next_run_at > $2";
             transaction.execute(sql, &[id.into(), from_time(self.now())]).await?;
         }
-        seal_dataset(&mut transaction, id).await?;
-        transaction.commit().await?;
-        Ok(new)
+        commit_sealed(transaction, id).await
     }
 
     /// Replaces the key of a private dataset; [`CatalogError::Conflict`] if it is public. The old key opens nothing.
     pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        let mut dataset = lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, dataset) = self.lock_dataset(id).await?;
         if !dataset.is_private() {
             return Err(CatalogError::Conflict);
         }
         let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_key.expose())]).await?;
-        seal_dataset(&mut transaction, id).await?;
-        transaction.commit().await?;
-        dataset.private_key = Some(new_key.clone());
-        Ok(dataset)
+        commit_sealed(transaction, id).await
     }
 
     /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
     pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        let mut dataset = lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_token.expose())]).await?;
-        seal_dataset(&mut transaction, id).await?;
+        commit_sealed(transaction, id).await
+    }
+
+    /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
+    /// Versions do not change. This works on a frozen dataset too, which stays frozen.
+    pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, freeze: bool) -> Result<Dataset> {
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
+        let sql = "UPDATE datasets SET pinned_version = $2
+                   WHERE dataset_id = $1 AND EXISTS (
+                       SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)";
+        let pinned = transaction.execute(sql, &[dataset.into(), version.into()]).await?;
+        if pinned == 0 {
+            return Err(no_version(dataset, locked.latest_version, version));
+        }
+        if freeze {
+            let sql = "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1";
+            transaction.execute(sql, &[dataset.into()]).await?;
+        }
+        let dataset = seal_dataset(&mut transaction, dataset).await?;
+        crash::point("rollback.uncommitted");
         transaction.commit().await?;
-        dataset.ping_token = new_token.clone();
+        crash::point("rollback.committed");
         Ok(dataset)
+    }
+
+    /// Makes the newest version the active one, and later each new version. A frozen dataset stays frozen.
+    pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset> {
+        let (mut transaction, _) = self.lock_dataset(dataset).await?;
+        let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
+        transaction.execute(sql, &[dataset.into()]).await?;
+        commit_sealed(transaction, dataset).await
+    }
+
+    /// Unfreezes the dataset, unless its owner would then have more than `active_limit` that are not. A pin stays.
+    pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset> {
+        let mut transaction = self.engine.begin().await?;
+        let sql = "SELECT owner_id FROM datasets WHERE dataset_id = $1";
+        let owner: Option<(i64,)> = transaction.find(sql, &[dataset.into()]).await?;
+        let (owner,) = owner.ok_or(CatalogError::NotFound)?;
+        let owner = UserId::new(to_unsigned(owner, "datasets.owner_id")?);
+        lock_owner(&mut transaction, owner).await?;
+        if !lock_dataset(&mut transaction, dataset).await?.frozen {
+            return Err(CatalogError::NotFrozen);
+        }
+        transaction.execute("UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1", &[dataset.into()]).await?;
+        check_limit(&mut transaction, owner, active_limit).await?;
+        reschedule(&mut transaction, dataset).await?;
+        commit_sealed(transaction, dataset).await
     }
 }
 
@@ -242,7 +276,7 @@ fn is_push(dataset: &Dataset) -> bool {
 /// Call it under the owner's lock.
 pub(super) async fn check_limit(transaction: &mut Transaction, owner: UserId, active_limit: u64) -> Result<()> {
     let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
-    let (active,): (i64,) = transaction.fetch_one(sql, &[owner.into()]).await?;
+    let (active,): (i64,) = transaction.one(sql, &[owner.into()]).await?;
     match to_unsigned(active, "datasets count")? > active_limit {
         true => Err(CatalogError::PlanLimit { limit: active_limit }),
         false => Ok(()),
@@ -266,16 +300,13 @@ pub(super) async fn insert(
     lock_owner(transaction, new.owner).await?;
     let (source, index) = (new.source.to_string(), from_index(&new.index));
     let (folded_name, folded_description) = folded(&new.name, &new.about);
-    let sql = concat!(
-        "INSERT INTO datasets
-             (owner_id, name, name_slug, private_key, source, format, records_path,
-              schedule, ping_token, created_at, index_paths, publish_query,
-              description, licence, listed, infer_types, folded_name, folded_description)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-         ON CONFLICT (owner_id, name) DO NOTHING
-         RETURNING ",
-        dataset_columns!()
-    );
+    let sql = "INSERT INTO datasets
+                   (owner_id, name, name_slug, private_key, source, format, records_path,
+                    schedule, ping_token, created_at, index_paths, publish_query,
+                    description, licence, listed, infer_types, folded_name, folded_description)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+               ON CONFLICT (owner_id, name) DO NOTHING
+               RETURNING dataset_id";
     let values = &[
         new.owner.into(),
         Value::Text(new.name.as_str()),
@@ -296,10 +327,9 @@ pub(super) async fn insert(
         Value::Text(&folded_name),
         optional_text(folded_description.as_deref(), "description")?,
     ];
-    let dataset: Option<Dataset> = transaction.find(sql, values).await?;
-    let dataset = dataset.ok_or(CatalogError::NameTaken)?;
+    let (id,): (i64,) = transaction.find(sql, values).await?.ok_or(CatalogError::NameTaken)?;
+    let id = DatasetId::new(to_unsigned(id, "datasets.dataset_id")?);
     check_limit(transaction, new.owner, active_limit).await?;
-    reschedule(transaction, dataset.id).await?;
-    seal_dataset(transaction, dataset.id).await?;
-    Ok(dataset)
+    reschedule(transaction, id).await?;
+    seal_dataset(transaction, id).await
 }

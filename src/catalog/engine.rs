@@ -1,13 +1,15 @@
 //! The two database engines behind one interface: SQL text and values in, rows out.
 //!
 //! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
-//! take. Its values are a list of [`Value`], its rows any type that derives `sqlx::FromRow`.
+//! take. Its values are a list of [`Value`], and what it yields is any [`Record`].
 //!
 //! The drivers' futures take kilobytes each, so they are boxed here. The futures around them stay small.
 
+use std::collections::HashSet;
+
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
+use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row as _, Sqlite, Type};
 
 use super::link::{Lent, Link, is_broken, within};
 use super::{CatalogError, Result};
@@ -15,7 +17,7 @@ use super::{CatalogError, Result};
 /// Begins a PostgreSQL transaction that only reads, all as of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Engine {
     Sqlite {
         readers: Link<Sqlite>,
@@ -35,16 +37,45 @@ pub(super) enum Value<'a> {
     OptionalText(Option<&'a str>),
 }
 
-/// A type that rows of either engine convert to.
-pub(super) trait Row: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin {}
+pub(super) enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
 
-impl<T> Row for T where T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin {}
+/// A type of values that columns of either engine hold.
+pub(super) trait Cell<'r>: Decode<'r, Sqlite> + Type<Sqlite> + Decode<'r, Postgres> + Type<Postgres> {}
 
-/// What a row stands for.
-pub(super) trait Record: Sized {
-    type Row: Row;
+impl<'r, T> Cell<'r> for T where T: Decode<'r, Sqlite> + Type<Sqlite> + Decode<'r, Postgres> + Type<Postgres> {}
 
-    fn from_row(row: Self::Row) -> Result<Self>;
+impl Row {
+    /// The value of a column, by its name or its position.
+    pub(super) fn get<'r, T, I>(&'r self, column: I) -> Result<T>
+    where
+        T: Cell<'r>,
+        I: ColumnIndex<SqliteRow> + ColumnIndex<PgRow>,
+    {
+        Ok(match self {
+            Row::Sqlite(row) => row.try_get(column)?,
+            Row::Postgres(row) => row.try_get(column)?,
+        })
+    }
+}
+
+/// What a row stands for: also a tuple of its first columns, or any other type that derives `sqlx::FromRow`.
+pub(super) trait Record: Sized + Send + Unpin {
+    fn from_row(row: &Row) -> Result<Self>;
+}
+
+impl<T> Record for T
+where
+    T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin,
+{
+    fn from_row(row: &Row) -> Result<T> {
+        Ok(match row {
+            Row::Sqlite(row) => FromRow::from_row(row)?,
+            Row::Postgres(row) => FromRow::from_row(row)?,
+        })
+    }
 }
 
 /// The statement that selects the columns of a macro from tables, with conditions.
@@ -57,14 +88,16 @@ pub(super) use select;
 
 /// Runs one statement on the connection of a transaction, whichever engine it is of.
 macro_rules! run {
-    ($transaction:expr, $query:ident($sql:expr, $values:expr).$fetch:ident() $(.map($then:expr))?) => {
+    ($transaction:expr, query($($query:expr),+).$fetch:ident() $(.map($then:expr))?) => {
         match $transaction {
-            Transaction::Sqlite(lent) => run!(lent, Sqlite, $query($sql, $values).$fetch() $(.map($then))?),
-            Transaction::Postgres(lent) => run!(lent, Postgres, $query($sql, $values).$fetch() $(.map($then))?),
+            Transaction::Sqlite(lent) => run!(lent, Sqlite, query($($query),+).$fetch() $(.map($then))?),
+            Transaction::Postgres(lent) => run!(lent, Postgres, query($($query),+).$fetch() $(.map($then))?),
         }
     };
-    ($lent:expr, $engine:ident, $query:ident($sql:expr, $values:expr).$fetch:ident() $(.map($then:expr))?) => {{
-        let query = sqlx::$query($sql, arguments::<$engine>($values)?);
+    ($lent:expr, $engine:ident, query($sql:expr, $values:expr $(, $read:expr)?).$fetch:ident()
+     $(.map($then:expr))?) => {{
+        let query = sqlx::query_with::<$engine, _>($sql, arguments::<$engine>($values)?);
+        $(let query = query.map(|row| $read(&Row::$engine(row)));)?
         let (connection, limit) = $lent.statement()?;
         let outcome = Box::pin(within(limit, query.$fetch(connection))).await;
         $lent.judge(outcome)$(.map($then))?
@@ -72,32 +105,34 @@ macro_rules! run {
 }
 
 impl Engine {
-    /// The first row that `sql`, which only reads, yields.
-    pub(super) async fn fetch_optional<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
-        let mut connection = self.read().await?;
-        match connection.first_row(sql, values).await {
-            Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_optional(sql, values).await,
-            outcome => Ok(outcome?),
-        }
-    }
-
-    /// All rows that `sql`, which only reads, yields. The statement, or the data, must bound the number of rows.
-    pub(super) async fn fetch_all<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
-        let mut connection = self.read().await?;
-        match connection.all_rows(sql, values).await {
-            Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_all(sql, values).await,
-            outcome => Ok(outcome?),
-        }
-    }
-
-    /// As [`Engine::fetch_optional`], as what the row stands for.
+    /// The first record that `sql`, which only reads, yields.
     pub(super) async fn find<T: Record>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
-        self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
+        let mut connection = self.read().await?;
+        let found = match connection.first_row(sql, values).await {
+            Err(error) if connection.is_worth_another(&error) => self.read().await?.first_row(sql, values).await,
+            found => found,
+        };
+        found?.transpose()
     }
 
-    /// As [`Engine::fetch_all`], as what the rows stand for.
+    /// All records that `sql`, which only reads, yields. The statement, or the data, must bound their number.
     pub(super) async fn list<T: Record>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
-        self.fetch_all(sql, values).await?.into_iter().map(T::from_row).collect()
+        self.list_with(sql, values, T::from_row).await
+    }
+
+    /// As [`Engine::list`], of what `read` makes of each row.
+    pub(super) async fn list_with<T: Send + Unpin>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+        read: impl Fn(&Row) -> Result<T> + Send + Sync,
+    ) -> Result<Vec<T>> {
+        let mut connection = self.read().await?;
+        let rows = match connection.all_rows(sql, values, &read).await {
+            Err(error) if connection.is_worth_another(&error) => self.read().await?.all_rows(sql, values, &read).await,
+            rows => rows,
+        };
+        rows?.into_iter().collect()
     }
 
     async fn read(&self) -> Result<Transaction, sqlx::Error> {
@@ -123,13 +158,13 @@ impl Engine {
         })
     }
 
-    pub(super) async fn close(self) {
+    pub(super) async fn close(&self) {
         match self {
             Engine::Sqlite { readers, writer } => {
-                readers.pool().close().await;
-                writer.pool().close().await;
+                readers.pool.close().await;
+                writer.pool.close().await;
             }
-            Engine::Postgres(link) => link.pool().close().await,
+            Engine::Postgres(link) => link.pool.close().await,
         }
     }
 
@@ -148,7 +183,7 @@ impl Engine {
 
     /// Whether `sql`, which only reads, yields a row; of one integer.
     pub(super) async fn has_row(&self, sql: &'static str, values: &[Value<'_>]) -> Result<bool> {
-        Ok(self.fetch_optional::<(i64,)>(sql, values).await?.is_some())
+        Ok(self.find::<(i64,)>(sql, values).await?.is_some())
     }
 }
 
@@ -160,37 +195,38 @@ pub(super) enum Transaction {
 }
 
 impl Transaction {
-    pub(super) async fn fetch_optional<T: Row>(
+    pub(super) async fn find<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
+        self.first_row(sql, values).await?.transpose()
+    }
+
+    pub(super) async fn list<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
+        self.all_rows(sql, values, T::from_row).await?.into_iter().collect()
+    }
+
+    /// As [`Transaction::find`], of a statement that always yields a row.
+    pub(super) async fn one<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<T> {
+        Ok(self.find(sql, values).await?.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    async fn first_row<T: Record>(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Option<T>> {
-        Ok(self.first_row(sql, values).await?)
+    ) -> Result<Option<Result<T>>, sqlx::Error> {
+        run!(self, query(sql, values, T::from_row).fetch_optional())
     }
 
-    /// As [`Transaction::fetch_optional`], as what the row stands for.
-    pub(super) async fn find<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
-        self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
-    }
-
-    pub(super) async fn fetch_all<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
-        Ok(self.all_rows(sql, values).await?)
-    }
-
-    pub(super) async fn fetch_one<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<T> {
-        Ok(self.first_row(sql, values).await?.ok_or(sqlx::Error::RowNotFound)?)
-    }
-
-    async fn first_row<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>, sqlx::Error> {
-        run!(self, query_as_with(sql, values).fetch_optional())
-    }
-
-    async fn all_rows<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
-        run!(self, query_as_with(sql, values).fetch_all())
+    async fn all_rows<T: Send + Unpin>(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+        read: impl Fn(&Row) -> Result<T> + Send + Sync,
+    ) -> Result<Vec<Result<T>>, sqlx::Error> {
+        run!(self, query(sql, values, read).fetch_all())
     }
 
     pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64> {
-        Ok(run!(self, query_with(sql, values).execute().map(|done| done.rows_affected()))?)
+        Ok(run!(self, query(sql, values).execute().map(|done| done.rows_affected()))?)
     }
 
     /// Runs `sql`; if it changes no row, the outcome is `none`.
@@ -213,10 +249,7 @@ impl Transaction {
 
     /// Whether what failed so may succeed on another connection: this one broke, perhaps long ago, while it was idle.
     fn is_worth_another(&self, error: &sqlx::Error) -> bool {
-        match self {
-            Transaction::Sqlite(_) => false,
-            Transaction::Postgres(lent) => lent.is_discarded() && is_broken(error) && !is_timeout(error),
-        }
+        matches!(self, Transaction::Postgres(lent) if lent.is_discarded()) && is_broken(error) && !is_timeout(error)
     }
 }
 
@@ -257,13 +290,14 @@ pub(super) fn placeholders(count: usize) -> String {
     (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a statement yields for these texts, a hundred at a time. One that the catalog cannot hold is never found.
-pub(super) async fn rows_of_texts<T: Row>(engine: &Engine, sql: &'static str, texts: &[&str]) -> Result<Vec<T>> {
-    let mut rows = Vec::new();
+/// The texts among these that a statement yields in its first column, a hundred at a time. A text that the catalog
+/// cannot hold is never found.
+pub(super) async fn texts_found(engine: &Engine, sql: &'static str, texts: &[&str]) -> Result<HashSet<String>> {
+    let mut found = HashSet::new();
     for chunk in texts.chunks(AT_ONCE) {
         let text = |number| chunk.get(number).copied().filter(|text: &&str| !text.contains('\0'));
         let values: Vec<Value<'_>> = (0..AT_ONCE).map(|number| Value::OptionalText(text(number))).collect();
-        rows.extend(engine.fetch_all::<T>(sql, &values).await?);
+        found.extend(engine.list_with(sql, &values, |row| row.get::<String, _>(0)).await?);
     }
-    Ok(rows)
+    Ok(found)
 }

@@ -10,15 +10,16 @@
 //! References are not counted but looked up: versions and alternates, also of clones, name files by id.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::clock::{after, before};
-use super::convert::{from_cursor, from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
-use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts, select};
-use super::{AttemptId, Catalog, CatalogError, FileId, HoldId, Result};
+use super::convert::{from_cursor, from_optional, from_time, from_unsigned, text, to_unsigned};
+use super::engine::{AT_ONCE, Record, Row, Transaction, Value, placeholders, select, texts_found};
+use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, HoldId, Result, VersionNumber};
 use crate::model::version::{NewFile, VersionFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,36 +35,50 @@ pub struct ListedFile {
     pub file: Result<RecordedFile>,
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct FileRow {
-    file_id: i64,
-    path: String,
-    size_bytes: i64,
-    entity_count: i64,
-    content_hash: String,
-    unreferenced_since: Option<i64>,
-}
-
 impl Record for VersionFile {
-    type Row = FileRow;
-
-    fn from_row(row: FileRow) -> Result<VersionFile> {
+    fn from_row(row: &Row) -> Result<VersionFile> {
         Ok(VersionFile {
-            id: FileId::new(to_unsigned(row.file_id, "files.file_id")?),
-            path: row.path,
-            size_bytes: to_unsigned(row.size_bytes, "files.size_bytes")?,
-            entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
-            content_hash: row.content_hash,
+            id: FileId::new(row.unsigned("files.file_id")?),
+            path: row.get("path")?,
+            size_bytes: row.unsigned("files.size_bytes")?,
+            entity_count: row.unsigned("files.entity_count")?,
+            content_hash: row.get("content_hash")?,
         })
     }
 }
 
 impl Record for RecordedFile {
-    type Row = FileRow;
-
-    fn from_row(row: FileRow) -> Result<RecordedFile> {
-        let unreferenced_since = to_optional_time(row.unreferenced_since, "files.unreferenced_since")?;
+    fn from_row(row: &Row) -> Result<RecordedFile> {
+        let unreferenced_since = row.optional_time("files.unreferenced_since")?;
         Ok(RecordedFile { file: VersionFile::from_row(row)?, unreferenced_since })
+    }
+}
+
+/// A version that names a file, as its entities or as its alternate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReference {
+    pub dataset: DatasetId,
+    pub dataset_name: String,
+    pub version: VersionNumber,
+    pub alt: bool,
+}
+
+impl fmt::Display for FileReference {
+    /// For people: `dataset 7 "World Countries" v3 alt`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let alt = if self.alt { " alt" } else { "" };
+        write!(formatter, "dataset {} {:?} v{}{alt}", self.dataset, self.dataset_name, self.version)
+    }
+}
+
+impl Record for FileReference {
+    fn from_row(row: &Row) -> Result<FileReference> {
+        Ok(FileReference {
+            dataset: DatasetId::new(row.unsigned("versions.dataset_id")?),
+            dataset_name: row.get("name")?,
+            version: VersionNumber::new(row.unsigned("versions.version_number")?),
+            alt: row.get::<i64, _>("is_alt")? != 0,
+        })
     }
 }
 
@@ -152,8 +167,7 @@ impl Catalog {
     /// The paths that are reserved without a refresh, at most 1,000: of files of new datasets and of alternates.
     pub async fn reserved_files(&self) -> Result<Vec<String>> {
         let sql = "SELECT path FROM file_reservations WHERE attempt_id IS NULL LIMIT $1";
-        let reserved: Vec<(String,)> = self.engine.fetch_all(sql, &[Value::Integer(RESERVED_AT_ONCE)]).await?;
-        Ok(reserved.into_iter().map(|(path,)| path).collect())
+        self.engine.list_with(sql, &[Value::Integer(RESERVED_AT_ONCE)], |row| row.get(0)).await
     }
 
     /// Ends the expired reservations and returns their number. Their files can then no longer be recorded. A sweep does
@@ -163,7 +177,7 @@ impl Catalog {
         let mut ended = 0;
         loop {
             let sql = "SELECT path FROM file_reservations WHERE expires_at <= $1 LIMIT $2";
-            let expired: Vec<(String,)> = self.engine.fetch_all(sql, &[now, Value::Integer(EXPIRED_AT_ONCE)]).await?;
+            let expired: Vec<(String,)> = self.engine.list(sql, &[now, Value::Integer(EXPIRED_AT_ONCE)]).await?;
             if expired.is_empty() {
                 return Ok(ended);
             }
@@ -179,15 +193,13 @@ impl Catalog {
     /// in the result, never will be. It may be removed, unless files are held ([`Catalog::files_held`]). Two look-ups
     /// by index for each path, a statement for a hundred.
     pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
-        let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
-        Ok(rows.into_iter().map(|(path,)| path).collect())
+        texts_found(&self.engine, NAMED.as_str(), paths).await
     }
 
     /// As [`Catalog::files_named`], but without indexes. Ask this too before you remove a file, because a damaged index
     /// may have fewer entries than its table. Reads all records of files and reservations for every hundred paths.
     pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>> {
-        let rows: Vec<(String, i64)> = rows_of_texts(&self.engine, NAMED_IN_TABLES.as_str(), paths).await?;
-        Ok(rows.into_iter().map(|(path, _)| path).collect())
+        texts_found(&self.engine, NAMED_IN_TABLES.as_str(), paths).await
     }
 
     /// Which of these files a version names, without indexes. Reads all versions twice for every hundred files.
@@ -196,12 +208,35 @@ impl Catalog {
         for chunk in files.chunks(AT_ONCE) {
             let value = |position: usize| chunk.get(position).map_or(Value::OptionalInteger(None), |id| (*id).into());
             let values: Vec<Value<'_>> = (0..AT_ONCE).map(value).collect();
-            let rows: Vec<(i64, i64)> = self.engine.fetch_all(REFERRED_IN_TABLE.as_str(), &values).await?;
-            for (file, _) in rows {
-                referred.insert(FileId::new(to_unsigned(file, "versions.file_id")?));
-            }
+            let file = |row: &Row| Ok(FileId::new(to_unsigned(row.get("file")?, "versions.file_id")?));
+            referred.extend(self.engine.list_with(REFERRED_IN_TABLE.as_str(), &values, file).await?);
         }
         Ok(referred)
+    }
+
+    /// The versions that name a file, by dataset and number, at most `limit`. Two ranges of an index each.
+    pub async fn references_to(&self, file: FileId, limit: u32) -> Result<Vec<FileReference>> {
+        let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.file_id = $1
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.alt_file_id = $1
+                   ORDER BY 1, 3, 4 LIMIT $2";
+        self.engine.list(sql, &[file.into(), Value::Integer(limit.into())]).await
+    }
+
+    /// Versions whose file, or alternate's, has no record, as after an edit without rules; at most `limit`. Reads all.
+    pub async fn references_to_nothing(&self, limit: u32) -> Result<Vec<FileReference>> {
+        let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
+                   LEFT JOIN files f ON f.file_id = v.file_id WHERE f.file_id IS NULL
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
+                   LEFT JOIN files f ON f.file_id = v.alt_file_id
+                   WHERE v.alt_file_id IS NOT NULL AND f.file_id IS NULL
+                   ORDER BY 1, 3, 4 LIMIT $1";
+        self.engine.list(sql, &[Value::Integer(limit.into())]).await
     }
 
     /// The recorded files with ids greater than `after`, by id, at most `limit`. Page by page this gives all of them,
@@ -223,10 +258,9 @@ impl Catalog {
         }
         let sql = "SELECT file_id FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2";
         let values = &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())];
-        let ids: Vec<(i64,)> = self.engine.fetch_all(sql, values).await?;
+        let ids = self.engine.list_with(sql, values, |row| row.unsigned("files.file_id").map(FileId::new)).await?;
         let mut page = Vec::with_capacity(ids.len());
-        for (id,) in ids {
-            let id = FileId::new(to_unsigned(id, "files.file_id")?);
+        for id in ids {
             match self.recorded_file(id).await {
                 // A sweep was faster.
                 Ok(None) => {}
@@ -247,9 +281,11 @@ impl Catalog {
     /// The files without a reference for longer than `older_than`, the longest first, at most `limit`. None while files
     /// are held. One range of an index of only such files.
     pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>> {
-        let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
-                   WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
-                   ORDER BY unreferenced_since LIMIT $3";
+        let sql = select!(
+            file_columns,
+            "files WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
+             ORDER BY unreferenced_since LIMIT $3"
+        );
         let now = self.now();
         self.engine.list(sql, &[from_time(before(now, older_than)), from_time(now), Value::Integer(limit.into())]).await
     }
@@ -304,7 +340,7 @@ impl Catalog {
         let now = self.now();
         transaction.execute("DELETE FROM file_holds WHERE expires_at <= $1 AND hold_id > 0", &[from_time(now)]).await?;
         let sql = "INSERT INTO file_holds (expires_at) VALUES ($1) RETURNING hold_id";
-        let (hold,): (i64,) = transaction.fetch_one(sql, &[from_time(after(now, lasts))]).await?;
+        let (hold,): (i64,) = transaction.one(sql, &[from_time(after(now, lasts))]).await?;
         transaction.commit().await?;
         Ok(HoldId::new(to_unsigned(hold, "file_holds.hold_id")?))
     }
@@ -349,7 +385,7 @@ pub(super) async fn record(transaction: &mut Transaction, file: &NewFile, now: D
         text(&file.content_hash, "content_hash")?,
         from_time(now),
     ];
-    let (file_id,): (i64,) = transaction.fetch_one(sql, values).await?;
+    let (file_id,): (i64,) = transaction.one(sql, values).await?;
     Ok(VersionFile {
         id: FileId::new(to_unsigned(file_id, "files.file_id")?),
         path: file.path.clone(),

@@ -29,7 +29,7 @@ impl Catalog {
 
     async fn recorded_installation(&self) -> Result<Option<Installation>> {
         let sql = "SELECT identity, store_marked FROM installation WHERE installation_id = 0";
-        let Some((identity, store_marked)) = self.engine.fetch_optional::<(String, bool)>(sql, &[]).await? else {
+        let Some((identity, store_marked)) = self.engine.find::<(String, bool)>(sql, &[]).await? else {
             return Ok(None);
         };
         check_identity(&identity)?;

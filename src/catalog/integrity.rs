@@ -14,14 +14,12 @@ use std::fmt;
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
-use super::attempts::{Attempt, AttemptRow};
-use super::convert::{to_optional_time, to_time, to_unsigned};
-use super::dataset_rows::{DatasetRow, dataset_columns};
-use super::engine::{Engine, Record, Row, Value, select};
+use super::attempts::Attempt;
+use super::convert::{to_optional_time, to_optional_unsigned, to_time, to_unsigned};
+use super::engine::{Engine, Record, Row, Value};
 use super::installation::check_identity;
-use super::users::{UserRow, user_columns};
 use super::validators::{self, validators_checksum};
-use super::webhooks::{Webhook, WebhookRow, webhook_columns};
+use super::webhooks::Webhook;
 use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::schedule::Schedule;
@@ -44,7 +42,7 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
 
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
-/// A page of a table by its key: that, and these columns.
+/// A page of a table by its key: that, and these columns or all.
 macro_rules! page_sql {
     ($table:literal, $key:literal, $columns:literal) => {
         concat!(
@@ -75,86 +73,63 @@ impl Catalog {
     /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no
     /// file. Reads all of it once.
     pub async fn first_damage(&self) -> Result<Option<String>> {
-        let Engine::Sqlite { .. } = &self.engine else { return Ok(None) };
-        match self.engine.fetch_all::<(String,)>("PRAGMA quick_check(1)", &[]).await {
+        let Engine::Sqlite { .. } = &*self.engine else { return Ok(None) };
+        match self.engine.list::<(String,)>("PRAGMA quick_check(1)", &[]).await {
             Ok(found) => Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok")),
             Err(error) => told(error).map(Some),
         }
     }
 
-    /// The rows that a statement yields. If the database is too damaged for that, this is told, and there are none.
-    async fn rows_or_tell<R: Row>(
-        &self,
-        place: impl fmt::Display + Send,
-        sql: &'static str,
-        values: &[Value<'_>],
-        tell: &mut Tell<'_>,
-    ) -> Result<Vec<R>> {
-        match self.engine.fetch_all(sql, values).await {
-            Ok(rows) => return Ok(rows),
-            Err(error) => tell(format!("{place}{}", told(error)?)),
-        }
-        Ok(Vec::new())
-    }
-
     async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<()> {
-        let readers = match &self.engine {
+        let readers = match &*self.engine {
             Engine::Sqlite { readers, .. } => readers,
-            Engine::Postgres(link) => return check_postgres(link.pool(), tell).await,
+            Engine::Postgres(link) => return check_postgres(&link.pool, tell).await,
         };
-        check_partial_indexes(readers.pool(), tell).await?;
+        check_partial_indexes(&readers.pool, tell).await?;
         let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
-        let lines: Vec<(String,)> = self.rows_or_tell("", sql, &[], tell).await?;
+        let lines: Vec<(String,)> = or_tell(self.engine.list(sql, &[]).await, "", tell)?.unwrap_or_default();
         lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| tell(line));
         let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
-        for (table, parent, rows) in self.rows_or_tell::<(String, String, i64)>("", sql, &[], tell).await? {
+        let orphans: Vec<(String, String, i64)> =
+            or_tell(self.engine.list(sql, &[]).await, "", tell)?.unwrap_or_default();
+        for (table, parent, rows) in orphans {
             tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
         }
-        for (table, last) in self.rows_or_tell::<(String, i64)>("", ASSIGNED, &[], tell).await? {
+        let assigned: Vec<(String, i64)> =
+            or_tell(self.engine.list(ASSIGNED, &[]).await, "", tell)?.unwrap_or_default();
+        for (table, last) in assigned {
             tell(format!("sqlite_sequence: ids of {table} are used up to {last}, and would be assigned again"));
         }
         Ok(())
     }
 
     async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
-        let sql = select!(user_columns, "users WHERE user_id > $1 ORDER BY user_id LIMIT $2");
-        self.check_table("users", sql, 0, |row: &UserRow| row.user_id, check_user, tell).await?;
-        let sql = select!(dataset_columns, "datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
-        self.check_table("datasets", sql, 0, |row: &DatasetRow| row.dataset_id, check_dataset, tell).await?;
-        let sql = page_sql!(
-            "datasets",
-            "dataset_id",
-            "next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified, validators_checksum"
-        );
-        self.check_table("datasets", sql, 0, |row: &DatasetRestRow| row.dataset_id, DatasetRestRow::check, tell)
-            .await?;
-        let sql =
-            page_sql!("files", "file_id", "size_bytes, entity_count, content_hash, created_at, unreferenced_since");
-        self.check_table("files", sql, 0, |row: &FileRow| row.0, check_file, tell).await?;
-        let sql = page_sql!(
-            "refresh_attempts",
-            "attempt_id",
-            "trigger_name, started_at, finished_at, version_number, error, warnings"
-        );
-        let key = |row: &AttemptRow| row.attempt_id;
-        self.check_table("refresh_attempts", sql, 0, key, |row| Attempt::from_row(row).map(drop), tell).await?;
-        let sql = concat!(
-            "SELECT dataset_id, ",
-            webhook_columns!(),
-            " FROM webhooks WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2"
-        );
-        let key = |row: &KeyedWebhookRow| row.dataset_id;
-        self.check_table("webhooks", sql, 0, key, |row| Webhook::from_row(row.webhook).map(drop), tell).await?;
-        let sql = page_sql!("refresh_leases", "dataset_id", "attempt_id, expires_at");
-        self.check_table("refresh_leases", sql, 0, |row: &(i64, i64, i64)| row.0, check_lease, tell).await?;
-        let sql = page_sql!("file_holds", "hold_id", "expires_at");
-        let check = |(_, expires_at)| to_time(expires_at, "file_holds.expires_at").map(drop);
-        self.check_table("file_holds", sql, -1, |row: &(i64, i64)| row.0, check, tell).await?;
-        let sql = page_sql!("write_probes", "probe_id", "written_at");
-        self.check_table("write_probes", sql, -1, |row: &(i64, i64)| row.0, check_probe, tell).await?;
-        let sql = page_sql!("installation", "installation_id", "identity, store_marked");
-        let check = |(_, identity, _): (i64, String, bool)| check_identity(&identity);
-        self.check_table("installation", sql, -1, |row: &(i64, String, bool)| row.0, check, tell).await?;
+        type Check = fn(&Row) -> Result<()>;
+        let tables: [(&'static str, i64, &'static str, Check); 10] = [
+            ("users", 0, page_sql!("users", "user_id", "*"), check_user),
+            ("datasets", 0, page_sql!("datasets", "dataset_id", "*"), check_dataset),
+            ("datasets", 0, page_sql!("datasets", "dataset_id", "*"), check_rest_of_dataset),
+            ("files", 0, page_sql!("files", "file_id", "*"), check_file),
+            ("refresh_attempts", 0, page_sql!("refresh_attempts", "attempt_id", "*"), check_record::<Attempt>),
+            ("webhooks", 0, page_sql!("webhooks", "dataset_id", "*"), check_record::<Webhook>),
+            ("refresh_leases", 0, page_sql!("refresh_leases", "dataset_id", "*"), check_lease),
+            ("file_holds", -1, page_sql!("file_holds", "hold_id", "*"), check_hold),
+            ("write_probes", -1, page_sql!("write_probes", "probe_id", "*"), check_probe),
+            ("installation", -1, page_sql!("installation", "installation_id", "*"), check_installation),
+        ];
+        for (table, before_all, sql, check) in tables {
+            let mut last = before_all;
+            loop {
+                let values = &[Value::Integer(last), Value::Integer(PAGE)];
+                // What follows a page that cannot be read is not reached.
+                let page = self.page::<(i64,)>(format!("{table}, after {last}: "), sql, values, check, tell).await?;
+                let Some(((key,), _)) = page.last() else { break };
+                last = *key;
+                for ((key,), checked) in page {
+                    or_tell(checked, format_args!("{table} {key}: "), tell)?;
+                }
+            }
+        }
         self.check_named_rows(tell).await?;
         self.check_version_rows(tell).await
     }
@@ -169,20 +144,20 @@ impl Catalog {
             ("shared_exports", page_sql!("shared_exports", "export_key", "file_id, used_at, claimed_until")),
             ("file_reservations", page_sql!("file_reservations", "path", "attempt_id, expires_at, expires_at")),
         ] {
+            let place = format!("{table}: ");
+            let check = |row: &Row| {
+                to_optional_unsigned(row.get(1)?, table)?;
+                to_time(row.get(2)?, table)?;
+                to_optional_time(row.get(3)?, table).map(drop)
+            };
             let mut last = String::new();
             loop {
                 let values = &[Value::Text(&last), Value::Integer(PAGE)];
-                let rows: Vec<(String, Option<i64>, i64, Option<i64>)> =
-                    self.rows_or_tell(format!("{table}: "), sql, values, tell).await?;
-                let Some((key, ..)) = rows.last() else { break };
+                let page = self.page::<(String,)>(&place, sql, values, check, tell).await?;
+                let Some(((key,), _)) = page.last() else { break };
                 last = key.clone();
-                for (key, id, time, other) in rows {
-                    let checked = || {
-                        id.map(|id| to_unsigned(id, table)).transpose()?;
-                        to_time(time, table)?;
-                        to_optional_time(other, table).map(drop)
-                    };
-                    report(table, checked(), tell)?;
+                for ((key,), checked) in page {
+                    or_tell(checked, &place, tell)?;
                     if matches!(table, "sessions" | "api_tokens") && !is_hash(&key) {
                         tell(format!("{table}: a hash is none"));
                     }
@@ -191,7 +166,7 @@ impl Catalog {
                         "api_tokens" => self.check_token(&key).await,
                         _ => Ok(()),
                     };
-                    report(table, verified, tell)?;
+                    or_tell(verified, &place, tell)?;
                 }
             }
         }
@@ -220,78 +195,65 @@ impl Catalog {
                  ORDER BY dataset_id, day LIMIT $3",
             ),
         ] {
+            let check = |row: &Row| {
+                (0..3_usize).try_for_each(|column| to_unsigned(row.get(column)?, table).map(drop))?;
+                to_optional_unsigned(row.get(3)?, table)?;
+                to_time(row.get(4)?, table).map(drop)
+            };
             let mut last = (0, 0);
             loop {
                 let values = &[Value::Integer(last.0), Value::Integer(last.1), Value::Integer(PAGE)];
-                let rows: Vec<(i64, i64, i64, Option<i64>, i64)> =
-                    self.rows_or_tell(format!("{table}: "), sql, values, tell).await?;
-                let Some(row) = rows.last() else { break };
-                last = (row.0, row.1);
-                for (dataset, number, one, other, time) in rows {
-                    let checked = || {
-                        let id = DatasetId::new(to_unsigned(dataset, table)?);
-                        let number = VersionNumber::new(to_unsigned(number, table)?);
-                        to_unsigned(one, table)?;
-                        other.map(|other| to_unsigned(other, table)).transpose()?;
-                        to_time(time, table).map(|_| (id, number))
-                    };
-                    let checked = match checked() {
+                let page = self.page::<(i64, i64)>(format!("{table}: "), sql, values, check, tell).await?;
+                let Some((key, _)) = page.last() else { break };
+                last = *key;
+                for ((dataset, number), mut checked) in page {
+                    if checked.is_ok() && table == "versions" {
                         // With its files and its checksum, as a read finds it.
-                        Ok((id, number)) if table == "versions" => {
-                            self.resolve_read(id, VersionSelector::Number(number)).await.map(drop)
-                        }
-                        checked => checked.map(drop),
-                    };
-                    report(format_args!("{table} {dataset} {number}"), checked, tell)?;
+                        let id = DatasetId::new(to_unsigned(dataset, table)?);
+                        let number = VersionSelector::Number(VersionNumber::new(to_unsigned(number, table)?));
+                        checked = self.resolve_read(id, number).await.map(drop);
+                    }
+                    or_tell(checked, format_args!("{table} {dataset} {number}: "), tell)?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn check_table<R: Row>(
+    /// The keys of a page, each with what `check` says of its row. If the database is too damaged to read the page, or
+    /// a value is of another type than its column, that is told, and there are none.
+    async fn page<K: Record>(
         &self,
-        table: &'static str,
+        place: impl fmt::Display + Send,
         sql: &'static str,
-        before_all: i64,
-        key: impl Fn(&R) -> i64 + Send,
-        check: impl Fn(R) -> Result<()> + Send,
+        values: &[Value<'_>],
+        check: impl Fn(&Row) -> Result<()> + Send + Sync,
         tell: &mut Tell<'_>,
-    ) -> Result<()> {
-        let mut last = before_all;
-        loop {
-            let values = &[Value::Integer(last), Value::Integer(PAGE)];
-            // What follows a page that cannot be read is not reached.
-            let rows: Vec<R> = self.rows_or_tell(format!("{table}, after {last}: "), sql, values, tell).await?;
-            let Some(row) = rows.last() else { return Ok(()) };
-            last = key(row);
-            for row in rows {
-                report(format_args!("{table} {}", key(&row)), check(row), tell)?;
-            }
-        }
+    ) -> Result<Vec<(K, Result<()>)>> {
+        let read = |row: &Row| match check(row) {
+            Err(error @ CatalogError::Database(_)) => Err(error),
+            checked => Ok((K::from_row(row)?, checked)),
+        };
+        Ok(or_tell(self.engine.list_with(sql, values, read).await, place, tell)?.unwrap_or_default())
     }
 
     /// The rules that the service relies on and that no rule of the database ensures.
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<()> {
-        match self.engine.has_row("SELECT hold_id FROM file_holds WHERE hold_id = $1", &[Value::Integer(0)]).await {
-            Ok(true) => {}
-            Ok(false) => {
-                tell("file_holds 0: it is missing, so that sweeps and backups do not wait for each other".to_owned())
-            }
-            Err(error) => tell(told(error)?),
+        let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
+        if or_tell(self.engine.has_row(sql, &[Value::Integer(0)]).await, "", tell)? == Some(false) {
+            tell("file_holds 0: it is missing, so that sweeps and backups do not wait for each other".to_owned());
         }
         let sql = "SELECT file_id, finished_at, leased_until FROM scrub_progress WHERE scrub_id = $1";
-        match self.engine.fetch_optional::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await {
-            Ok(Some((file, finished_at, leased_until))) => {
-                let checked = || {
-                    to_unsigned(file, "scrub_progress.file_id")?;
-                    to_time(finished_at, "scrub_progress.finished_at")?;
-                    to_time(leased_until, "scrub_progress.leased_until").map(drop)
-                };
-                report("scrub_progress 0", checked(), tell)?;
+        let found = self.engine.find::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await;
+        match or_tell(found, "", tell)? {
+            Some(Some((file, finished_at, leased_until))) => {
+                let checked = to_unsigned(file, "scrub_progress.file_id")
+                    .and_then(|_| to_time(finished_at, "scrub_progress.finished_at"))
+                    .and_then(|_| to_time(leased_until, "scrub_progress.leased_until"));
+                or_tell(checked, "scrub_progress 0: ", tell)?;
             }
-            Ok(None) => tell("scrub_progress 0: it is missing, so that files are never scrubbed".to_owned()),
-            Err(error) => tell(told(error)?),
+            Some(None) => tell("scrub_progress 0: it is missing, so that files are never scrubbed".to_owned()),
+            None => {}
         }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
                           COALESCE(MAX(v.version_number), 0)
@@ -301,14 +263,17 @@ impl Catalog {
                        OR COALESCE(d.latest_version, 0) <> COALESCE(MAX(v.version_number), 0)
                    ORDER BY d.dataset_id LIMIT $1";
         let most = &[Value::Integer(TOLD)];
-        for (dataset, latest, count, last) in self.rows_or_tell::<(i64, i64, i64, i64)>("", sql, most, tell).await? {
+        let differing: Vec<(i64, i64, i64, i64)> =
+            or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
+        for (dataset, latest, count, last) in differing {
             tell(format!("dataset {dataset}: its latest version is {latest}, and it has {count}, up to {last}"));
         }
         let sql = "SELECT file_id FROM files f WHERE unreferenced_since IS NULL
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = f.file_id)
                    ORDER BY file_id LIMIT $1";
-        for (file,) in self.rows_or_tell::<(i64,)>("", sql, most, tell).await? {
+        let unmarked: Vec<(i64,)> = or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
+        for (file,) in unmarked {
             tell(format!("files {file}: no version names it, and it is not marked so"));
         }
         Ok(())
@@ -327,36 +292,34 @@ fn told(error: CatalogError) -> Result<String> {
     }
 }
 
-/// Tells of a check that has found damage; another error ends the whole check.
-fn report(place: impl fmt::Display, checked: Result<()>, tell: &mut Tell<'_>) -> Result<()> {
-    if let Err(error) = checked {
-        tell(format!("{place}: {}", told(error)?));
+/// What was found; `None` after telling of damage that was found in its place. Another error ends the whole check.
+fn or_tell<T>(found: Result<T>, place: impl fmt::Display, tell: &mut Tell<'_>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => {
+            tell(format!("{place}{}", told(error)?));
+            Ok(None)
+        }
     }
-    Ok(())
 }
 
 /// Whether each index over a part of a table has as many entries as the table has such rows. SQLite's own check finds
 /// entries that are missing there, but none that are too many.
 async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> Result<()> {
     let sql = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'";
-    let indexes: Vec<(String, String, String)> = match sqlx::query_as(sql).fetch_all(pool).await {
-        Ok(indexes) => indexes,
-        Err(error) => {
-            tell(told(error.into())?);
-            return Ok(());
-        }
-    };
-    for (index, table, sql) in indexes {
+    let indexes: sqlx::Result<Vec<(String, String, String)>> = sqlx::query_as(sql).fetch_all(pool).await;
+    for (index, table, sql) in or_tell(indexes.map_err(CatalogError::from), "", tell)?.unwrap_or_default() {
         let Some((_, condition)) = sql.split_once(" WHERE ") else { continue };
         // All three come from the migrations; the connection only reads.
         let sql = format!(
             "SELECT (SELECT COUNT(*) FROM {table} INDEXED BY {index} WHERE {condition})
                   - (SELECT COUNT(*) FROM {table} NOT INDEXED WHERE {condition})"
         );
-        match sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(pool).await {
-            Ok(0) => {}
-            Ok(more) => tell(format!("the index {index} has {more} entries more than rows of {table} belong into it")),
-            Err(error) => tell(format!("the index {index}: {}", told(error.into())?)),
+        let more = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(pool).await.map_err(CatalogError::from);
+        if let Some(more) = or_tell(more, format_args!("the index {index}: "), tell)?
+            && more != 0
+        {
+            tell(format!("the index {index} has {more} entries more than rows of {table} belong into it"));
         }
     }
     Ok(())
@@ -407,8 +370,12 @@ async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<()> 
     Ok(connection.close().await?)
 }
 
-fn check_user(row: UserRow) -> Result<()> {
-    let key = row.email_key.clone();
+fn check_record<R: Record>(row: &Row) -> Result<()> {
+    R::from_row(row).map(drop)
+}
+
+fn check_user(row: &Row) -> Result<()> {
+    let key: String = row.get("email_key")?;
     let user = User::from_row(row)?;
     match key == email_key(&user.email) {
         true => Ok(()),
@@ -416,26 +383,35 @@ fn check_user(row: UserRow) -> Result<()> {
     }
 }
 
-fn check_dataset(row: DatasetRow) -> Result<()> {
+fn check_dataset(row: &Row) -> Result<()> {
     let dataset = Dataset::from_row(row)?;
-    match &dataset.schedule {
+    match dataset.schedule {
         Some(schedule) if schedule.parse::<Schedule>().is_err() => {
-            Err(CatalogError::Corrupt { column: "datasets.schedule", value: schedule.clone() })
+            Err(CatalogError::Corrupt { column: "datasets.schedule", value: schedule })
         }
         _ => Ok(()),
     }
 }
 
-fn check_probe((_, written_at): (i64, i64)) -> Result<()> {
-    match written_at > 0 {
-        true => to_time(written_at, "write_probes.written_at").map(drop),
-        false => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: written_at.to_string() }),
-    }
+fn check_lease(row: &Row) -> Result<()> {
+    row.unsigned("refresh_leases.attempt_id")?;
+    row.time("refresh_leases.expires_at").map(drop)
 }
 
-fn check_lease((_, attempt, expires_at): (i64, i64, i64)) -> Result<()> {
-    to_unsigned(attempt, "refresh_leases.attempt_id")?;
-    to_time(expires_at, "refresh_leases.expires_at").map(drop)
+fn check_hold(row: &Row) -> Result<()> {
+    row.time("file_holds.expires_at").map(drop)
+}
+
+fn check_installation(row: &Row) -> Result<()> {
+    row.get::<bool, _>("store_marked")?;
+    check_identity(row.get("identity")?)
+}
+
+fn check_probe(row: &Row) -> Result<()> {
+    match row.get("written_at")? {
+        written_at @ 1.. => to_time(written_at, "write_probes.written_at").map(drop),
+        written_at => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: written_at.to_string() }),
+    }
 }
 
 fn is_hash(text: &str) -> bool {
@@ -443,49 +419,26 @@ fn is_hash(text: &str) -> bool {
 }
 
 /// The columns that a [`Dataset`] has not.
-#[derive(sqlx::FromRow)]
-struct DatasetRestRow {
-    dataset_id: i64,
-    next_run_at: Option<i64>,
-    webhook_registrations: i64,
-    validated_url: Option<String>,
-    source_etag: Option<String>,
-    source_last_modified: Option<String>,
-    validators_checksum: Option<String>,
-}
-
-impl DatasetRestRow {
-    fn check(self) -> Result<()> {
-        to_optional_time(self.next_run_at, "datasets.next_run_at")?;
-        to_unsigned(self.webhook_registrations, "datasets.webhook_registrations")?;
-        let (etag, last_modified) = (self.source_etag.as_deref(), self.source_last_modified.as_deref());
-        validators_checksum(self.dataset_id, self.validated_url.as_deref(), etag, last_modified)
-            .check(self.validators_checksum.as_deref(), || validators::record_name(self.dataset_id))?;
-        match (self.validated_url, self.source_etag.or(self.source_last_modified)) {
-            (None, Some(value)) => Err(CatalogError::Corrupt { column: "datasets.source_etag", value }),
-            _ => Ok(()),
-        }
+fn check_rest_of_dataset(row: &Row) -> Result<()> {
+    type Text<'r> = Option<&'r str>;
+    let (id, url): (i64, Text<'_>) = (row.get("dataset_id")?, row.get("validated_url")?);
+    let (etag, last_modified): (Text<'_>, Text<'_>) = (row.get("source_etag")?, row.get("source_last_modified")?);
+    let checksum = row.get("validators_checksum")?;
+    row.optional_time("datasets.next_run_at")?;
+    row.unsigned("datasets.webhook_registrations")?;
+    validators_checksum(id, url, etag, last_modified).check(checksum, || validators::record_name(id))?;
+    match (url, etag.or(last_modified)) {
+        (None, Some(value)) => Err(CatalogError::Corrupt { column: "datasets.source_etag", value: value.to_owned() }),
+        _ => Ok(()),
     }
 }
 
-/// Id, bytes, entities, hash, and the times since when it is recorded, and unreferenced.
-type FileRow = (i64, i64, i64, String, i64, Option<i64>);
-
-fn check_file((id, size_bytes, entity_count, hash, created_at, unreferenced): FileRow) -> Result<()> {
-    to_unsigned(id, "files.file_id")?;
-    to_unsigned(size_bytes, "files.size_bytes")?;
-    to_unsigned(entity_count, "files.entity_count")?;
-    to_time(created_at, "files.created_at")?;
-    to_optional_time(unreferenced, "files.unreferenced_since")?;
-    match is_hash(&hash) {
-        true => Ok(()),
-        false => Err(CatalogError::Corrupt { column: "files.content_hash", value: hash }),
-    }
-}
-
-#[derive(sqlx::FromRow)]
-struct KeyedWebhookRow {
-    dataset_id: i64,
-    #[sqlx(flatten)]
-    webhook: WebhookRow,
+fn check_file(row: &Row) -> Result<()> {
+    let hash: String = row.get("content_hash")?;
+    row.unsigned("files.file_id")?;
+    row.unsigned("files.size_bytes")?;
+    row.unsigned("files.entity_count")?;
+    row.time("files.created_at")?;
+    row.optional_time("files.unreferenced_since")?;
+    if is_hash(&hash) { Ok(()) } else { Err(CatalogError::Corrupt { column: "files.content_hash", value: hash }) }
 }

@@ -11,8 +11,7 @@ use chrono::{DateTime, Utc};
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
-use super::dataset_rows::lock_dataset;
-use super::engine::{Record, Transaction, Value};
+use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
@@ -44,14 +43,12 @@ pub struct HeldRefresh {
     pub holder: Option<LeaseHolder>,
 }
 
-type HeldRow = (i64, i64, Option<String>, Option<String>);
-
 /// Ends the attempt that holds the dataset, if its lease has expired.
 pub(super) async fn give_up_lease(transaction: &mut Transaction, dataset: DatasetId, now: DateTime<Utc>) -> Result<()> {
     // Changes nothing, but lets no renewal in between.
     let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
                RETURNING attempt_id, expires_at";
-    let held: Option<(i64, i64)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
+    let held: Option<(i64, i64)> = transaction.find(sql, &[dataset.into()]).await?;
     let Some((attempt, expires_at)) = held else { return Ok(()) };
     if expires_at > now.timestamp_micros() {
         return Err(CatalogError::Busy);
@@ -71,8 +68,7 @@ impl Catalog {
         path: &str,
         lease: Duration,
     ) -> Result<RefreshLease> {
-        let mut transaction = self.engine.begin().await?;
-        let dataset = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, dataset) = self.lock_dataset(dataset).await?;
         if dataset.frozen {
             return Err(CatalogError::Frozen);
         }
@@ -121,8 +117,7 @@ impl Catalog {
         let now = self.now();
         let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
         let values = &[from_time(now), Value::Integer(EXPIRED_AT_ONCE.into())];
-        let expired: Vec<(i64, i64)> = self.engine.fetch_all(sql, values).await?;
-        let expired = expired.into_iter().map(ids).collect::<Result<_, _>>()?;
+        let expired = self.engine.list_with(sql, values, held_ids).await?;
         self.end_refreshes(expired, now).await
     }
 
@@ -160,13 +155,12 @@ impl Catalog {
     async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64> {
         let mut ended = 0;
         for (dataset, attempt) in held {
-            let mut transaction = self.engine.begin().await?;
-            lock_dataset(&mut transaction, dataset).await?;
+            let (mut transaction, _) = self.lock_dataset(dataset).await?;
             // It may have been renewed or taken over since it was listed; from here on it cannot.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at
                        WHERE attempt_id = $1 AND expires_at <= $2
                        RETURNING attempt_id";
-            let still: Option<(i64,)> = transaction.fetch_optional(sql, &[attempt.into(), from_time(by)]).await?;
+            let still: Option<(i64,)> = transaction.find(sql, &[attempt.into(), from_time(by)]).await?;
             if still.is_some() {
                 fail(&mut transaction, attempt, CRASHED, self.now()).await?;
                 transaction.commit().await?;
@@ -178,18 +172,16 @@ impl Catalog {
 }
 
 impl Record for HeldRefresh {
-    type Row = HeldRow;
-
-    fn from_row((dataset, attempt, node, process): HeldRow) -> Result<HeldRefresh> {
-        let (dataset, attempt) = ids((dataset, attempt))?;
-        let holder = process.map(|process| LeaseHolder { node, process });
-        Ok(HeldRefresh { dataset, attempt, holder })
+    fn from_row(row: &Row) -> Result<HeldRefresh> {
+        let (node, process): (Option<String>, Option<String>) = (row.get("holder_node")?, row.get("holder_process")?);
+        let (dataset, attempt) = held_ids(row)?;
+        Ok(HeldRefresh { dataset, attempt, holder: process.map(|process| LeaseHolder { node, process }) })
     }
 }
 
-fn ids((dataset, attempt): (i64, i64)) -> Result<(DatasetId, AttemptId)> {
-    let dataset = DatasetId::new(to_unsigned(dataset, "refresh_leases.dataset_id")?);
-    Ok((dataset, AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?)))
+fn held_ids(row: &Row) -> Result<(DatasetId, AttemptId)> {
+    let dataset = DatasetId::new(row.unsigned("refresh_leases.dataset_id")?);
+    Ok((dataset, AttemptId::new(row.unsigned("refresh_leases.attempt_id")?)))
 }
 
 async fn fail(transaction: &mut Transaction, attempt: AttemptId, error: &str, now: DateTime<Utc>) -> Result<()> {

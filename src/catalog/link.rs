@@ -23,12 +23,10 @@ const LOOK: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
 pub(super) struct Link<DB: Database> {
-    pool: Pool<DB>,
+    pub(super) pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
     server: Option<Server>,
-    /// The file that is opened; `None` where there is none.
     file: Option<Arc<OpenedFile>>,
-    /// Whether its transactions write the file.
     writes: bool,
 }
 
@@ -41,7 +39,6 @@ pub(super) struct OpenedFile {
     inode: u64,
 }
 
-/// The name of the catalog's file is gone, or names another file.
 #[derive(Debug, thiserror::Error)]
 #[error("the catalog's file was removed or replaced")]
 pub(super) struct Replaced;
@@ -101,10 +98,6 @@ impl<DB: Database> Link<DB> {
             Err(error) => self.file.as_ref().map_or(Ok(()), |file| file.check()).and(Err(error)),
             acquired => acquired,
         }
-    }
-
-    pub(super) fn pool(&self) -> &Pool<DB> {
-        &self.pool
     }
 
     pub(super) async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
@@ -192,11 +185,22 @@ impl<DB: Database> Lent<DB> {
 
     /// Discards the connection if the statement's failure may have left it in a state that the driver does not know.
     pub(super) fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        let is_sound = outcome.as_ref().err().is_none_or(leaves_sound);
+        self.judged(outcome, is_sound)
+    }
+
+    /// Takes the outcome of a begin or a commit, no failure of which is taken to leave the connection sound.
+    fn judge_end<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        let is_sound = outcome.is_ok();
+        self.judged(outcome, is_sound)
+    }
+
+    fn judged<T>(&mut self, outcome: Result<T, sqlx::Error>, is_sound: bool) -> Result<T, sqlx::Error> {
         self.running = false;
-        match &outcome {
-            Ok(_) => self.succeeded(),
-            Err(error) if leaves_sound(error) => self.succeeded(),
-            Err(error) => self.discard(error),
+        match (&outcome, &self.server) {
+            (Err(error), _) if !is_sound => self.discard(error),
+            (_, Some(server)) => server.outage.succeeded(),
+            _ => {}
         }
         outcome
     }
@@ -217,26 +221,7 @@ impl<DB: Database> Lent<DB> {
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
         let committed = self.judge_end(committed);
         self.open = false;
-        match &self.file {
-            Some(file) => committed.and(file.check()),
-            None => committed,
-        }
-    }
-
-    /// As [`Lent::judge`]; no failure of a begin or a commit is taken to leave the connection sound.
-    fn judge_end<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        self.running = false;
-        match &outcome {
-            Ok(_) => self.succeeded(),
-            Err(error) => self.discard(error),
-        }
-        outcome
-    }
-
-    fn succeeded(&self) {
-        if let Some(server) = &self.server {
-            server.outage.succeeded();
-        }
+        committed.and(self.file.as_ref().map_or(Ok(()), |file| file.check()))
     }
 
     fn discard(&mut self, error: &sqlx::Error) {
@@ -279,12 +264,6 @@ impl<DB: Database> Drop for Lent<DB> {
                 }
             });
         }
-    }
-}
-
-impl<DB: Database> Clone for Link<DB> {
-    fn clone(&self) -> Self {
-        Link { pool: self.pool.clone(), server: self.server.clone(), file: self.file.clone(), writes: self.writes }
     }
 }
 

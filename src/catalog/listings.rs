@@ -4,14 +4,13 @@ use chrono::{DateTime, Utc};
 
 use super::convert::{from_cursor, to_time};
 use super::dataset_rows::dataset_columns;
-use super::engine::{Engine, Record, Value};
-use super::version_rows::{Resolved, ResolvedRow, version_columns};
+use super::engine::{Engine, Record, Row, Value};
+use super::version_rows::{Resolved, version_columns};
 use super::{Catalog, CatalogError, DatasetId, Result};
 use crate::document::fold;
 use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::version::Version;
 
-/// A dataset as everybody sees it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub dataset: Dataset,
@@ -24,11 +23,10 @@ pub(super) fn folded(name: &DatasetName, about: &About) -> (String, Option<Strin
     (fold(name.as_str()), about.description.as_deref().map(fold))
 }
 
-#[derive(sqlx::FromRow)]
-struct ListingRow {
-    #[sqlx(flatten)]
-    resolved: ResolvedRow,
-    refreshed_at: Option<i64>,
+fn listing(row: &Row) -> Result<Listing> {
+    let refreshed_at = to_time(row.get::<Option<i64>, _>("refreshed_at")?.unwrap_or_default(), "versions.created_at")?;
+    let Resolved { dataset, version } = Resolved::from_row(row)?;
+    Ok(Listing { dataset, active: version.ok_or(CatalogError::NoVersion)?, refreshed_at })
 }
 
 /// The statement of [`Catalog::listings`], with the conditions of the index `datasets_listed` word by word.
@@ -66,29 +64,24 @@ impl Catalog {
         let after = from_cursor(after.map(DatasetId::get), 0);
         let limit = Value::Integer(limit.into());
         let query = query.filter(|query| !query.is_empty()).map(fold);
-        let rows: Vec<ListingRow> = match &query {
-            None => self.engine.fetch_all(listings_sql!(), &[after, limit]).await?,
+        let read = |row: &Row| Ok(listing(row));
+        let rows = match &query {
+            None => self.engine.list_with(listings_sql!(), &[after, limit], read).await?,
             // No name and no description holds it, and PostgreSQL takes no such text.
             Some(query) if query.contains('\0') => Vec::new(),
             Some(query) => {
-                let sql = match &self.engine {
+                let sql = match &*self.engine {
                     Engine::Sqlite { .. } => listings_sql!("instr"),
                     Engine::Postgres(_) => listings_sql!("strpos"),
                 };
-                self.engine.fetch_all(sql, &[after, limit, Value::Text(query)]).await?
+                self.engine.list_with(sql, &[after, limit, Value::Text(query)], read).await?
             }
         };
-        let listing = |row: ListingRow| {
-            let refreshed_at = to_time(row.refreshed_at.unwrap_or_default(), "versions.created_at")?;
-            let Resolved { dataset, version } = Resolved::from_row(row.resolved)?;
-            let active = version.ok_or(CatalogError::NoVersion)?;
-            Ok(Listing { dataset, active, refreshed_at })
-        };
         let mut listings = Vec::with_capacity(rows.len());
-        for row in rows {
-            match listing(row) {
+        for listing in rows {
+            match listing {
                 Ok(found) => listings.push(found),
-                Err(error @ CatalogError::Damaged { .. }) => return Err(error),
+                Err(error @ (CatalogError::Damaged { .. } | CatalogError::Database(_))) => return Err(error),
                 Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "a dataset cannot be listed"),
             }
         }

@@ -22,7 +22,6 @@ use crate::config;
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
-mod alternates;
 mod attempts;
 mod best_effort;
 mod changes;
@@ -35,7 +34,6 @@ mod dataset_rows;
 mod datasets;
 mod engine;
 mod error;
-mod failure;
 mod files;
 mod installation;
 mod integrity;
@@ -45,7 +43,6 @@ mod listings;
 mod nodes;
 mod outage;
 mod postgres;
-mod references;
 mod restore;
 mod schedules;
 mod scrubs;
@@ -53,7 +50,6 @@ mod seals;
 mod sessions;
 mod shared_exports;
 mod sqlite;
-mod states;
 mod tokens;
 mod usage;
 mod users;
@@ -62,19 +58,16 @@ mod version_rows;
 mod versions;
 mod webhooks;
 
-pub use alternates::AlternateBase;
 pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
 pub use changes::Changes;
 pub use clock::Clock;
 pub use datasets::DatasetView;
-pub use error::CatalogError;
-pub use failure::Unavailability;
-pub use files::{ListedFile, RecordedFile};
+pub use error::{CatalogError, Unavailability};
+pub use files::{FileReference, ListedFile, RecordedFile};
 pub use installation::Installation;
 pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
 pub use listings::Listing;
 pub use nodes::{NewNode, Node};
-pub use references::FileReference;
 pub use schedules::DueSchedule;
 pub use sessions::SessionRecord;
 pub use shared_exports::{DroppedExport, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
@@ -82,14 +75,13 @@ pub use tokens::{ApiToken, Grant, TokenUser};
 pub use usage::{CountedUsage, DayUsage, UsageCounts};
 pub use validators::FetchedState;
 pub use version_rows::{Resolved, VersionRecord};
-pub use versions::VersionContent;
+pub use versions::{AlternateBase, VersionContent};
 pub use webhooks::{Delivery, DeliveryOutcome, SentDelivery, Webhook};
 
 use best_effort::BestEffort;
 use convert::from_time;
 use engine::Engine;
 
-/// What calls of the catalog return.
 pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +110,7 @@ impl Default for CatalogOptions {
 /// A handle on the catalog. Cloning is cheap, and the clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    engine: Engine,
+    engine: Arc<Engine>,
     clock: Clock,
     best_effort: Arc<Mutex<BestEffort>>,
     /// Who holds what this handle takes.
@@ -148,7 +140,8 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog = Catalog { engine, clock: Clock::system(), best_effort: Arc::default(), holder: None };
+        let catalog =
+            Catalog { engine: Arc::new(engine), clock: Clock::system(), best_effort: Arc::default(), holder: None };
         catalog.seal_records().await;
         Ok(catalog)
     }

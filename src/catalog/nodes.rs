@@ -4,8 +4,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::convert::{from_time, optional_text, text, to_time};
-use super::engine::{Record, Value, select};
+use super::convert::{from_time, optional_text, text};
+use super::engine::{Record, Row, Value, select};
 use super::{Catalog, Result};
 
 const LISTED: i64 = 1_000;
@@ -29,22 +29,12 @@ pub struct Node {
     pub seen_at: DateTime<Utc>,
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct NodeRow {
-    #[sqlx(flatten)]
-    registration: NewNode,
-    started_at: i64,
-    seen_at: i64,
-}
-
 impl Record for Node {
-    type Row = NodeRow;
-
-    fn from_row(row: NodeRow) -> Result<Node> {
+    fn from_row(row: &Row) -> Result<Node> {
         Ok(Node {
-            started_at: to_time(row.started_at, "nodes.started_at")?,
-            seen_at: to_time(row.seen_at, "nodes.seen_at")?,
-            registration: row.registration,
+            registration: NewNode::from_row(row)?,
+            started_at: row.time("nodes.started_at")?,
+            seen_at: row.time("nodes.seen_at")?,
         })
     }
 }

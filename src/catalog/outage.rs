@@ -11,7 +11,6 @@ use tokio::sync::{Mutex, MutexGuard};
 
 const REST: Duration = Duration::from_millis(200);
 
-/// Failures and successes of the connections to one server.
 #[derive(Debug)]
 pub(super) struct Outage {
     started: Instant,
@@ -79,7 +78,6 @@ impl Outage {
         down
     }
 
-    /// Whether the server is down, as far as is known.
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::SeqCst)
     }

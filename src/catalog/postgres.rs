@@ -10,10 +10,10 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
 use super::engine::Engine;
-use super::failure::Failure;
+use super::error::of_connection;
 use super::link::{Link, Server};
 use super::outage::Outage;
-use super::{CatalogError, CatalogOptions, Result};
+use super::{CatalogError, CatalogOptions, Result, Unavailability};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
 
@@ -37,7 +37,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
     };
     let named = |error: sqlx::Error| match error {
         // One of the system has a number, by which it is told from a server that is away.
-        sqlx::Error::Io(error) if Failure::is_connection(&error) => {
+        sqlx::Error::Io(error) if of_connection(&error) == Unavailability::Unreachable => {
             sqlx::Error::Io(io::Error::new(error.kind(), format!("{server}: {error}")))
         }
         other => other,

@@ -4,6 +4,8 @@
 //! All of it is one transaction. Tables are filled after those that they refer to. Datasets and versions refer to each
 //! other, so pinned versions come last.
 
+use std::borrow::Borrow;
+
 use futures::TryStreamExt;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -34,9 +36,6 @@ impl Catalog {
 
     /// Puts every record of a copy, which [`Catalog::copy_to_sqlite`] made, into this empty catalog, and goes on with
     /// its ids. The identity stays this catalog's own. Takes as long as reading and writing everything once.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file.
     pub async fn restore_from(&self, copy: &Catalog) -> Result<()> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let Transaction::Sqlite(original) = &mut snapshot else {
@@ -49,7 +48,7 @@ impl Catalog {
             // So that nobody else records anything meanwhile.
             transaction.execute("LOCK TABLE users, datasets, files IN SHARE ROW EXCLUSIVE MODE", &[]).await?;
         }
-        if transaction.fetch_optional::<(i64,)>(ANY_RECORD, &[]).await?.is_some() {
+        if transaction.find::<(i64,)>(ANY_RECORD, &[]).await?.is_some() {
             return Err(CatalogError::NotEmpty);
         }
         // The limit of a statement is not for writing everything.
@@ -68,7 +67,8 @@ struct Table {
     refers_to: Vec<String>,
 }
 
-enum Target<'c> {
+/// The database that records are put into.
+pub(super) enum Target<'c> {
     Sqlite(&'c mut SqliteConnection),
     Postgres(&'c mut PgConnection),
 }
@@ -145,7 +145,6 @@ fn values<'r>(row: &'r SqliteRow, table: &Table, booleans: &[String]) -> Result<
     let value = |(place, (name, declared)): (usize, &(String, String))| {
         Ok(match &**declared {
             "INTEGER" if (&*table.name, &**name) == PINNED => Value::OptionalInteger(None),
-            "BOOLEAN" => Value::OptionalBoolean(row.try_get(place)?),
             "INTEGER" if booleans.contains(name) => Value::OptionalBoolean(row.try_get(place)?),
             "INTEGER" => Value::OptionalInteger(row.try_get(place)?),
             _ => Value::OptionalText(row.try_get(place)?),
@@ -155,11 +154,8 @@ fn values<'r>(row: &'r SqliteRow, table: &Table, booleans: &[String]) -> Result<
 }
 
 impl Target<'_> {
-    fn insert(&self, table: &str, columns: &[&str]) -> String {
-        let own_ids = match self {
-            Target::Sqlite(_) => "",
-            Target::Postgres(_) => "OVERRIDING SYSTEM VALUE ",
-        };
+    pub(super) fn insert(&self, table: &str, columns: &[impl Borrow<str>]) -> String {
+        let own_ids = if matches!(self, Target::Postgres(_)) { "OVERRIDING SYSTEM VALUE " } else { "" };
         format!("INSERT INTO {table} ({}) {own_ids}VALUES ({})", columns.join(", "), placeholders(columns.len()))
     }
 
@@ -172,7 +168,7 @@ impl Target<'_> {
     }
 
     /// Has a table assign ids behind this one.
-    async fn go_on_after(&mut self, table: &str, last: i64) -> Result<(), sqlx::Error> {
+    pub(super) async fn go_on_after(&mut self, table: &str, last: i64) -> Result<(), sqlx::Error> {
         let values = [Value::Text(table), Value::Integer(last)];
         match self {
             Target::Sqlite(_) => {
@@ -189,7 +185,7 @@ impl Target<'_> {
         }
     }
 
-    async fn execute(&mut self, sql: String, values: &[Value<'_>]) -> Result<(), sqlx::Error> {
+    pub(super) async fn execute(&mut self, sql: String, values: &[Value<'_>]) -> Result<(), sqlx::Error> {
         let sql = AssertSqlSafe(sql);
         match self {
             Target::Sqlite(connection) => {

@@ -6,8 +6,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
-use super::engine::{Record, Value};
+use super::convert::{from_optional_time, from_time};
+use super::engine::{Record, Row, Value};
 use super::{Catalog, DatasetId, Result, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,20 +20,14 @@ pub struct DueSchedule {
     pub due_at: Option<DateTime<Utc>>,
 }
 
-type ScheduleRow = (i64, i64, String, i64);
-
 impl Record for DueSchedule {
-    type Row = ScheduleRow;
-
-    fn from_row((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<DueSchedule> {
+    fn from_row(row: &Row) -> Result<DueSchedule> {
+        let next_run_at = row.time("datasets.next_run_at")?;
         Ok(DueSchedule {
-            dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
-            owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
-            schedule,
-            due_at: match next_run_at {
-                0 => None,
-                micros => Some(to_time(micros, "datasets.next_run_at")?),
-            },
+            dataset: DatasetId::new(row.unsigned("datasets.dataset_id")?),
+            owner: UserId::new(row.unsigned("datasets.owner_id")?),
+            schedule: row.get("schedule")?,
+            due_at: (next_run_at != DateTime::UNIX_EPOCH).then_some(next_run_at),
         })
     }
 }

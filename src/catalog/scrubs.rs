@@ -16,7 +16,7 @@ impl Catalog {
                    RETURNING file_id";
         let values = &[from_time(after(now, lasts)), from_time(now), from_time(before(now, interval))];
         let mut transaction = self.engine.begin().await?;
-        let taken: Option<(i64,)> = transaction.fetch_optional(sql, values).await?;
+        let taken: Option<(i64,)> = transaction.find(sql, values).await?;
         transaction.commit().await?;
         let Some((file,)) = taken else { return Ok(None) };
         let file = to_unsigned(file, "scrub_progress.file_id")?;

@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
-use super::convert::{from_optional, from_time, saturated, text, to_time, to_unsigned};
-use super::engine::{Record, Value, select};
+use super::convert::{from_optional, from_time, saturated, text};
+use super::engine::{Record, Row, Value, select};
 use super::users::lock_owner;
 use super::{Catalog, CatalogError, Result, UserId};
 
@@ -22,45 +22,25 @@ pub struct SessionRecord {
     pub last_used_at: DateTime<Utc>,
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct SessionRow {
-    session_hash: String,
-    user_id: Option<i64>,
-    data: String,
-    created_at: i64,
-    expires_at: i64,
-    last_used_at: i64,
-    record_checksum: Option<String>,
-}
-
 macro_rules! session_columns {
     () => {
         "session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum"
     };
 }
 
-impl SessionRow {
-    fn check(&self) -> Result<()> {
-        // Its hash must not be in logs.
-        let name = || "a session".to_owned();
-        session_checksum(&self.session_hash, self.user_id, &self.data, self.expires_at)
-            .check(self.record_checksum.as_deref(), name)
-    }
-}
-
 impl Record for SessionRecord {
-    type Row = SessionRow;
-
-    fn from_row(row: SessionRow) -> Result<SessionRecord> {
-        row.check()?;
-        Ok(SessionRecord {
-            id_hash: row.session_hash,
-            user: row.user_id.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?,
-            data: row.data,
-            created_at: to_time(row.created_at, "sessions.created_at")?,
-            expires_at: to_time(row.expires_at, "sessions.expires_at")?,
-            last_used_at: to_time(row.last_used_at, "sessions.last_used_at")?,
-        })
+    fn from_row(row: &Row) -> Result<SessionRecord> {
+        let session = SessionRecord {
+            id_hash: row.get("session_hash")?,
+            user: row.optional_unsigned("sessions.user_id")?.map(UserId::new),
+            data: row.get("data")?,
+            created_at: row.time("sessions.created_at")?,
+            expires_at: row.time("sessions.expires_at")?,
+            last_used_at: row.time("sessions.last_used_at")?,
+        };
+        // Its hash must not be in logs.
+        session.checksum().check(row.get("record_checksum")?, || "a session".to_owned())?;
+        Ok(session)
     }
 }
 
@@ -78,10 +58,7 @@ pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, exp
 impl Catalog {
     /// Records a new session. Returns `false` if there is one with that id already; nothing is written then. Of the
     /// user's sessions the `most` that were used last stay, this one among them; the others end.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`] if there is no such user; [`CatalogError::Conflict`] if the user has another
-    /// password than that with the hash `password`.
+    /// [`CatalogError::Conflict`] if the user has another password than that with the hash `password`.
     pub async fn create_session(&self, session: &SessionRecord, password: Option<&str>, most: usize) -> Result<bool> {
         let checksum = session.checksum().finish();
         let mut transaction = self.engine.begin().await?;
@@ -89,7 +66,7 @@ impl Catalog {
             // A change of the password ends the sessions before it, and comes before or after all of this.
             lock_owner(&mut transaction, user).await?;
             let sql = "SELECT password_hash FROM users WHERE user_id = $1";
-            let (current,): (String,) = transaction.fetch_one(sql, &[user.into()]).await?;
+            let (current,): (String,) = transaction.one(sql, &[user.into()]).await?;
             if password.is_some_and(|password| password != current) {
                 return Err(CatalogError::Conflict);
             }
@@ -107,7 +84,7 @@ impl Catalog {
             from_time(session.last_used_at),
             Value::Text(&checksum),
         ];
-        let created = transaction.execute(sql, values).await.map_err(CatalogError::of_insert)?;
+        let created = transaction.execute(sql, values).await?;
         if let Some(user) = session.user.filter(|_| created > 0) {
             let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2 AND session_hash IN (
                            SELECT session_hash FROM sessions WHERE user_id = $1 AND session_hash <> $2
@@ -120,11 +97,8 @@ impl Catalog {
         Ok(created > 0)
     }
 
-    /// The session with this id, unless it has expired. One look-up by primary key.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] if its record is not what was written. The session may then be another user's, or
-    /// have ended.
+    /// The session with this id, unless it has expired; [`CatalogError::Unverified`] if it may be another user's, or
+    /// have ended. One look-up by primary key.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>> {
         let sql = select!(session_columns, "sessions WHERE session_hash = $1 AND expires_at > $2");
         self.engine.find(sql, &[Value::Text(id_hash), from_time(self.now())]).await
@@ -147,10 +121,9 @@ impl Catalog {
             session_columns!()
         );
         let now = from_time(self.now());
-        let row: Option<SessionRow> = transaction.fetch_optional(sql, &[Value::Text(id_hash), now]).await?;
-        let row = row.ok_or(CatalogError::NotFound)?;
-        row.check()?;
-        let checksum = session_checksum(id_hash, row.user_id, &row.data, expires_at.timestamp_micros()).finish();
+        let session: Option<SessionRecord> = transaction.find(sql, &[Value::Text(id_hash), now]).await?;
+        let session = session.ok_or(CatalogError::NotFound)?;
+        let checksum = SessionRecord { expires_at, ..session }.checksum().finish();
         let sql =
             "UPDATE sessions SET expires_at = $2, record_checksum = $3, last_used_at = $4 WHERE session_hash = $1";
         transaction.execute(sql, &[Value::Text(id_hash), from_time(expires_at), Value::Text(&checksum), now]).await?;
@@ -183,11 +156,6 @@ impl Catalog {
     pub async fn delete_session_of(&self, user: UserId, id_hash: &str) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE session_hash = $1 AND user_id = $2 AND expires_at > $3";
         Ok(self.engine.write(sql, &[Value::Text(id_hash), user.into(), from_time(self.now())]).await? > 0)
-    }
-
-    /// Deletes all sessions of a user and tells how many there were. One indexed look-up.
-    pub async fn delete_sessions_of(&self, user: UserId) -> Result<u64> {
-        self.engine.write("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await
     }
 
     /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.

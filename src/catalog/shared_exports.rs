@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use super::clock::{after, before};
 use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
-use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts};
+use super::engine::{AT_ONCE, Transaction, Value, placeholders, texts_found};
 use super::{Catalog, CatalogError, FileId, Result};
 
-/// An export that lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExport {
     pub path: String,
@@ -74,7 +73,7 @@ static NAMED: LazyLock<String> =
     LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders(AT_ONCE)));
 
 #[derive(sqlx::FromRow)]
-pub(super) struct ExportRow {
+struct ExportRow {
     path: Option<String>,
     size_bytes: i64,
     entity_count: i64,
@@ -83,21 +82,17 @@ pub(super) struct ExportRow {
     used_at: i64,
 }
 
-/// `None`: it is being made.
-impl Record for Option<SharedExport> {
-    type Row = ExportRow;
-
-    fn from_row(row: ExportRow) -> Result<Option<SharedExport>> {
-        let Some(path) = row.path else { return Ok(None) };
-        let wrong = |value: i64| CatalogError::Corrupt { column: "shared_exports.checksum", value: value.to_string() };
-        Ok(Some(SharedExport {
-            path,
-            size_bytes: to_unsigned(row.size_bytes, "shared_exports.size_bytes")?,
-            entity_count: to_unsigned(row.entity_count, "shared_exports.entity_count")?,
-            match_count: to_optional_unsigned(row.match_count, "shared_exports.match_count")?,
-            checksum: u32::try_from(row.checksum).map_err(|_| wrong(row.checksum))?,
-        }))
-    }
+/// The export of a row; `None`: there is none, or it is being made.
+fn recorded(row: Option<ExportRow>) -> Result<Option<SharedExport>> {
+    let Some((row, path)) = row.and_then(|mut row| row.path.take().map(|path| (row, path))) else { return Ok(None) };
+    let wrong = |_| CatalogError::Corrupt { column: "shared_exports.checksum", value: row.checksum.to_string() };
+    Ok(Some(SharedExport {
+        path,
+        size_bytes: to_unsigned(row.size_bytes, "shared_exports.size_bytes")?,
+        entity_count: to_unsigned(row.entity_count, "shared_exports.entity_count")?,
+        match_count: to_optional_unsigned(row.match_count, "shared_exports.match_count")?,
+        checksum: u32::try_from(row.checksum).map_err(wrong)?,
+    }))
 }
 
 const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checksum, used_at FROM shared_exports
@@ -106,7 +101,7 @@ const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checks
 impl Catalog {
     /// The export of this key, if it lies in the store. No use of it.
     pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>> {
-        self.engine.find(SELECT, &[text(key, "export_key")?]).await.map(Option::flatten)
+        recorded(self.engine.find(SELECT, &[text(key, "export_key")?]).await?)
     }
 
     /// The export of this key, or who makes it: `maker`, if nobody else has claimed it within the time that claims
@@ -114,9 +109,9 @@ impl Catalog {
     /// gone.
     pub async fn claim_export(&self, key: &str, file: FileId, maker: &str, lasts: Duration) -> Result<ExportClaim> {
         let (key, now) = (text(key, "export_key")?, self.now());
-        let found: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
+        let found: Option<ExportRow> = self.engine.find(SELECT, &[key]).await?;
         let used_at = found.as_ref().map_or(0, |row| row.used_at);
-        if let Some(made) = found.map_or(Ok(None), Option::<SharedExport>::from_row)? {
+        if let Some(made) = recorded(found)? {
             if used_at < before(now, USE_RECORDED_AFTER).timestamp_micros() {
                 let sql = "UPDATE shared_exports SET used_at = $2 WHERE export_key = $1 AND used_at < $2";
                 self.engine.write(sql, &[key, from_time(now)]).await?;
@@ -134,7 +129,7 @@ impl Catalog {
         if self.engine.write(sql, values).await? > 0 {
             return Ok(ExportClaim::Granted);
         }
-        let made: Option<SharedExport> = self.engine.find(SELECT, &[key]).await?.flatten();
+        let made = recorded(self.engine.find(SELECT, &[key]).await?)?;
         Ok(made.map_or(ExportClaim::Anothers, ExportClaim::Made))
     }
 
@@ -176,7 +171,7 @@ impl Catalog {
             from_time(self.now()),
         ];
         if transaction.execute(sql, values).await? == 0 {
-            let made: Option<SharedExport> = transaction.find(SELECT, &[key]).await?.flatten();
+            let made = recorded(transaction.find(SELECT, &[key]).await?)?;
             transaction.commit().await?;
             // It was made a moment ago.
             let made = made.ok_or(sqlx::Error::RowNotFound)?;
@@ -200,8 +195,7 @@ impl Catalog {
         transaction.execute(sql, &[from_time(self.now())]).await?;
         let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND used_at < $1
                    ORDER BY used_at, path LIMIT $2";
-        let rows =
-            transaction.fetch_all(sql, &[from_time(before(self.now(), unused_for)), Value::Integer(PAGE)]).await?;
+        let rows = transaction.list(sql, &[from_time(before(self.now(), unused_for)), Value::Integer(PAGE)]).await?;
         let mut dropped = drop_exports(&mut transaction, rows).await?;
         if dropped.is_empty() {
             dropped = make_room(&mut transaction, room, None).await?;
@@ -210,10 +204,8 @@ impl Catalog {
         Ok(dropped)
     }
 
-    /// Which of these paths are exports that are recorded.
     pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
-        let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
-        Ok(rows.into_iter().map(|(path,)| path).collect())
+        texts_found(&self.engine, NAMED.as_str(), paths).await
     }
 }
 
@@ -222,7 +214,7 @@ async fn make_room(transaction: &mut Transaction, room: ExportRoom, kept: Option
     // A sum of integers is a decimal number in PostgreSQL.
     let sql = "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM shared_exports
                WHERE path IS NOT NULL";
-    let (bytes, exports): (i64, i64) = transaction.fetch_one(sql, &[]).await?;
+    let (bytes, exports): (i64, i64) = transaction.one(sql, &[]).await?;
     let mut bytes = to_unsigned(bytes, "shared_exports.size_bytes")?;
     let mut exports = to_unsigned(exports, "shared_exports")?;
     if bytes <= room.bytes && exports <= room.exports {
@@ -231,7 +223,7 @@ async fn make_room(transaction: &mut Transaction, room: ExportRoom, kept: Option
     let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND path <> $1
                ORDER BY used_at, path LIMIT $2";
     let oldest: Vec<(String, i64)> =
-        transaction.fetch_all(sql, &[Value::Text(kept.unwrap_or_default()), Value::Integer(PAGE)]).await?;
+        transaction.list(sql, &[Value::Text(kept.unwrap_or_default()), Value::Integer(PAGE)]).await?;
     let mut rows = Vec::new();
     for (path, size_bytes) in oldest {
         if bytes <= room.bytes && exports <= room.exports {

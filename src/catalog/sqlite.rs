@@ -166,7 +166,7 @@ fn is_busy(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::engine::Transaction;
-    use super::super::failure::{Failure, Unavailability};
+    use super::super::error::{Failure, Unavailability};
     use super::*;
 
     /// Reads beside one another must not fail for want of file descriptors, or as locked.
@@ -242,7 +242,7 @@ mod tests {
             // The next one meets no trace of it, nor its limit.
             let written = engine.write(large_insert, &[]).await;
             assert_eq!(written.unwrap_or_else(|error| panic!("{caller:?}: {error}")), 1);
-            let probes: Vec<(i64,)> = engine.fetch_all("SELECT probe_id FROM write_probes", &[]).await.expect("read");
+            let probes: Vec<(i64,)> = engine.list("SELECT probe_id FROM write_probes", &[]).await.expect("read");
             assert_eq!(probes, [], "what it had written is not there");
         }
         engine.close().await;

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
 use super::clock::before;
-use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_time, to_unsigned};
-use super::engine::{Record, Value};
-use super::users::{UserRow, lock_owner, user_columns};
+use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_unsigned};
+use super::engine::{Record, Row, Value};
+use super::users::{lock_owner, user_columns};
 use super::{Catalog, CatalogError, Result, UserId};
 use crate::model::scope::Scope;
 use crate::model::user::User;
@@ -16,7 +16,6 @@ use crate::model::user::User;
 /// Precision of the last use of a token. Every write costs a commit, which not every request should pay.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An API token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
     pub name: String,
@@ -40,37 +39,52 @@ pub struct TokenUser {
 }
 
 #[derive(sqlx::FromRow)]
-struct TokenUserRow {
-    #[sqlx(flatten)]
-    user: UserRow,
+struct TokenRow {
+    user_id: i64,
     last_used_at: Option<i64>,
     scope: String,
     expires_at: Option<i64>,
     record_checksum: Option<String>,
 }
 
-type TokenRow = (String, i64, Option<i64>, String, Option<i64>);
+impl TokenRow {
+    /// The scope of this token, which has that hash, if its record is what was written.
+    fn verified_scope(&self, hash: &str) -> Result<Scope> {
+        // Its hash must not be in logs.
+        token_checksum(hash, self.user_id, &self.scope, self.expires_at)
+            .check(self.record_checksum.as_deref(), || "an API token".to_owned())?;
+        to_named(self.scope.clone(), "api_tokens.scope")
+    }
+}
+
+struct FoundToken {
+    user: User,
+    token: TokenRow,
+}
+
+impl Record for FoundToken {
+    fn from_row(row: &Row) -> Result<FoundToken> {
+        Ok(FoundToken { user: User::from_row(row)?, token: TokenRow::from_row(row)? })
+    }
+}
 
 impl Record for ApiToken {
-    type Row = TokenRow;
-
-    fn from_row((name, created_at, last_used_at, scope, expires_at): TokenRow) -> Result<ApiToken> {
-        let created_at = to_time(created_at, "api_tokens.created_at")?;
-        let last_used_at = to_optional_time(last_used_at, "api_tokens.last_used_at")?;
-        let scope = to_named(scope, "api_tokens.scope")?;
-        let expires_at = to_optional_time(expires_at, "api_tokens.expires_at")?;
-        Ok(ApiToken { name, created_at, last_used_at, grant: Grant { scope, expires_at } })
+    fn from_row(row: &Row) -> Result<ApiToken> {
+        Ok(ApiToken {
+            name: row.get("name")?,
+            created_at: row.time("api_tokens.created_at")?,
+            last_used_at: row.optional_time("api_tokens.last_used_at")?,
+            grant: Grant {
+                scope: row.named("api_tokens.scope")?,
+                expires_at: row.optional_time("api_tokens.expires_at")?,
+            },
+        })
     }
 }
 
 /// The checksum of a token: its user, its scope and its expiry.
 pub(super) fn token_checksum(hash: &str, user: i64, scope: &str, expires_at: Option<i64>) -> RecordChecksum {
     RecordChecksum::of("api_tokens").text(hash).number(user).text(scope).optional_number(expires_at)
-}
-
-/// The name of a token's record in errors. Its hash must not be in logs.
-fn record_name() -> String {
-    "an API token".to_owned()
 }
 
 impl Catalog {
@@ -97,7 +111,7 @@ impl Catalog {
         let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND expires_at <= $2";
         transaction.execute(sql, &[user.into(), from_time(self.now())]).await?;
         let sql = "SELECT COUNT(*) FROM api_tokens WHERE user_id = $1";
-        let (count,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
+        let (count,): (i64,) = transaction.one(sql, &[user.into()]).await?;
         if to_unsigned(count, "api_tokens count")? >= most as u64 {
             return Err(CatalogError::TooManyTokens { limit: most });
         }
@@ -113,18 +127,13 @@ impl Catalog {
             from_optional_time(expires_at),
             Value::Text(&checksum),
         ];
-        let added = transaction.execute(sql, values).await.map_err(CatalogError::of_insert)?;
-        if added == 0 {
-            return Err(CatalogError::TokenNameTaken);
-        }
+        transaction.execute_or(sql, values, CatalogError::TokenNameTaken).await?;
         transaction.commit().await
     }
 
-    /// The user whose token has this hash, unless it has expired. One indexed look-up. At most once a
-    /// minute per token it also records the use, if the catalog can be written at the moment. That costs a commit.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] if the token's record is not what was written: it may be another user's.
+    /// The user whose token has this hash, unless it has expired; [`CatalogError::Unverified`] if its record may be
+    /// another user's. One indexed look-up. At most once a minute per token it also records the use, if the catalog can
+    /// be written at the moment. That costs a commit.
     pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>> {
         let sql = concat!(
             "SELECT ",
@@ -133,17 +142,16 @@ impl Catalog {
              FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
              WHERE api_tokens.token_hash = $1"
         );
-        let row: Option<TokenUserRow> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
-        let Some(row) = row else { return Ok(None) };
-        token_checksum(token_hash, row.user.user_id, &row.scope, row.expires_at)
-            .check(row.record_checksum.as_deref(), record_name)?;
+        let Some(FoundToken { user, token }) = self.engine.find(sql, &[Value::Text(token_hash)]).await? else {
+            return Ok(None);
+        };
+        let scope = token.verified_scope(token_hash)?;
         let now = self.now();
-        if row.expires_at.is_some_and(|expires| expires <= now.timestamp_micros()) {
+        if token.expires_at.is_some_and(|expires| expires <= now.timestamp_micros()) {
             return Ok(None);
         }
-        let scope = to_named::<Scope>(row.scope, "api_tokens.scope")?;
         let stale = before(now, TOUCH_INTERVAL);
-        if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
+        if token.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
             let hash = token_hash.to_owned();
             self.try_write("when a token was last used", |catalog| async move {
                 // Of several requests at the same time, one still finds it stale.
@@ -153,17 +161,17 @@ impl Catalog {
             })
             .await;
         }
-        Ok(Some(TokenUser { user: User::from_row(row.user)?, scope }))
+        Ok(Some(TokenUser { user, scope }))
     }
 
     pub(super) async fn check_token(&self, token_hash: &str) -> Result<()> {
-        type Row = (i64, String, Option<i64>, Option<String>);
-        let sql = "SELECT user_id, scope, expires_at, record_checksum FROM api_tokens WHERE token_hash = $1";
-        let row: Option<Row> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
-        let Some((user, scope, expires_at, stored)) = row else { return Ok(()) };
-        token_checksum(token_hash, user, &scope, expires_at).check(stored.as_deref(), record_name)?;
-        to_named::<Scope>(scope, "api_tokens.scope")?;
-        to_optional_time(expires_at, "api_tokens.expires_at").map(drop)
+        let sql = "SELECT user_id, last_used_at, scope, expires_at, record_checksum FROM api_tokens
+                   WHERE token_hash = $1";
+        let Some(token): Option<TokenRow> = self.engine.find(sql, &[Value::Text(token_hash)]).await? else {
+            return Ok(());
+        };
+        token.verified_scope(token_hash)?;
+        to_optional_time(token.expires_at, "api_tokens.expires_at").map(drop)
     }
 
     /// The user's tokens by name, also those that have expired.

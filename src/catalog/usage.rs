@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
-use super::convert::{from_time, saturated, to_unsigned};
-use super::engine::{Record, Value};
+use super::convert::{from_time, saturated};
+use super::engine::{Row, Value};
 use super::{Catalog, CatalogError, DatasetId, Result};
 use crate::model::ids::UserId;
 
@@ -112,12 +112,12 @@ impl Catalog {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
         let values = &[dataset.into(), Value::Integer(first.into())];
-        let days: Vec<(i64, UsageCounts)> = self.engine.list(sql, values).await?;
-        let usage = |(day, counts): (i64, UsageCounts)| {
+        let usage = |row: &Row| {
+            let day: i64 = row.get("day")?;
             let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
-            Ok(DayUsage { day: u32::try_from(day).map_err(corrupt)?, counts })
+            Ok(DayUsage { day: u32::try_from(day).map_err(corrupt)?, counts: counts(row)? })
         };
-        days.into_iter().map(usage).collect()
+        self.engine.list_with(sql, values, usage).await
     }
 
     /// How much each dataset of an owner was read from a day on. Datasets without a read are left out. One range of the
@@ -126,10 +126,9 @@ impl Catalog {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
         let values = &[owner.into(), Value::Integer(first.into())];
-        let rows: Vec<(i64, UsageCounts)> = self.engine.list(sql, values).await?;
+        let usage = |row: &Row| Ok((DatasetId::new(row.unsigned("dataset_usage.dataset_id")?), counts(row)?));
         let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
-        for (dataset, counts) in rows {
-            let dataset = DatasetId::new(to_unsigned(dataset, "dataset_usage.dataset_id")?);
+        for (dataset, counts) in self.engine.list_with(sql, values, usage).await? {
             sums.entry(dataset).or_default().add(counts);
         }
         Ok(sums)
@@ -145,21 +144,13 @@ impl Catalog {
     }
 }
 
-/// A day or a dataset, and its counts: requests, not modified, rate limited, bytes.
-type UsageRow = (i64, i64, i64, i64, i64);
-
-impl Record for (i64, UsageCounts) {
-    type Row = UsageRow;
-
-    fn from_row((key, requests, not_modified, rate_limited, bytes): UsageRow) -> Result<Self> {
-        let counts = UsageCounts {
-            requests: to_unsigned(requests, "dataset_usage.requests")?,
-            not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
-            rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
-            bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
-        };
-        Ok((key, counts))
-    }
+fn counts(row: &Row) -> Result<UsageCounts> {
+    Ok(UsageCounts {
+        requests: row.unsigned("dataset_usage.requests")?,
+        not_modified: row.unsigned("dataset_usage.not_modified")?,
+        rate_limited: row.unsigned("dataset_usage.rate_limited")?,
+        bytes: row.unsigned("dataset_usage.bytes")?,
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Table `users`.
 
-use super::convert::{from_cursor, from_time, text, to_named, to_time, to_unsigned};
-use super::engine::{Record, Transaction, Value, select};
+use super::convert::{from_cursor, from_time, text, to_unsigned};
+use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result, UserId};
 use crate::model::user::{Plan, User, email_key};
 
@@ -12,27 +12,14 @@ macro_rules! user_columns {
 }
 pub(super) use user_columns;
 
-#[derive(sqlx::FromRow)]
-pub(super) struct UserRow {
-    pub(super) user_id: i64,
-    email: String,
-    /// The address in the form for comparisons.
-    pub(super) email_key: String,
-    password_hash: String,
-    plan: String,
-    created_at: i64,
-}
-
 impl Record for User {
-    type Row = UserRow;
-
-    fn from_row(row: UserRow) -> Result<User> {
+    fn from_row(row: &Row) -> Result<User> {
         Ok(User {
-            id: UserId::new(to_unsigned(row.user_id, "users.user_id")?),
-            email: row.email,
-            password_hash: row.password_hash,
-            plan: to_named::<Plan>(row.plan, "users.plan")?,
-            created_at: to_time(row.created_at, "users.created_at")?,
+            id: UserId::new(row.unsigned("users.user_id")?),
+            email: row.get("email")?,
+            password_hash: row.get("password_hash")?,
+            plan: row.named("users.plan")?,
+            created_at: row.time("users.created_at")?,
         })
     }
 }
@@ -58,7 +45,7 @@ impl Catalog {
             Value::Text(plan.name()),
             from_time(self.now()),
         ];
-        let row: Option<(i64,)> = transaction.fetch_optional(sql, values).await?;
+        let row: Option<(i64,)> = transaction.find(sql, values).await?;
         let (user_id,) = row.ok_or(CatalogError::EmailTaken)?;
         transaction.commit().await?;
         Ok(UserId::new(to_unsigned(user_id, "users.user_id")?))
@@ -119,7 +106,7 @@ impl Catalog {
         // Whoever creates a dataset, a token or a session of the user at the same time waits, and finds no user.
         lock_owner(&mut transaction, user).await?;
         let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1";
-        let (datasets,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
+        let (datasets,): (i64,) = transaction.one(sql, &[user.into()]).await?;
         if datasets > 0 {
             return Err(CatalogError::HasDatasets { count: to_unsigned(datasets, "datasets count")? });
         }

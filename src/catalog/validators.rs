@@ -28,7 +28,7 @@ impl Catalog {
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>> {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
-        let row: Option<ValidatorsRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
+        let row: Option<ValidatorsRow> = self.engine.find(sql, &[dataset.into()]).await?;
         let Some((id, Some(url), etag, last_modified, stored)) = row else { return Ok(None) };
         let checksum = validators_checksum(id, Some(&url), etag.as_deref(), last_modified.as_deref());
         if let Err(error) = checksum.check(stored.as_deref(), || record_name(dataset.get())) {

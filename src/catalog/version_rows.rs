@@ -4,8 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
 use super::convert::{saturated, to_time, to_unsigned};
-use super::dataset_rows::DatasetRow;
-use super::engine::Record;
+use super::engine::{Record, Row};
 use super::{CatalogError, DatasetId, FileId, Result, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::version::{Version, VersionFile};
@@ -24,91 +23,69 @@ pub struct VersionRecord {
     pub is_active: bool,
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct ResolvedRow {
-    #[sqlx(flatten)]
-    dataset: DatasetRow,
-    #[sqlx(flatten)]
-    version: JoinedRow,
-}
-
-#[derive(sqlx::FromRow)]
-struct JoinedRow {
-    version_number: Option<i64>,
-    version_created_at: Option<i64>,
-    version_checksum: Option<String>,
-    /// What the version's row says, whether or not the files were found.
-    file_reference: Option<i64>,
-    alt_reference: Option<i64>,
-    file_id: Option<i64>,
-    path: Option<String>,
-    size_bytes: Option<i64>,
-    entity_count: Option<i64>,
-    content_hash: Option<String>,
-    alt_file_id: Option<i64>,
-    alt_path: Option<String>,
-    alt_size_bytes: Option<i64>,
-    alt_entity_count: Option<i64>,
-    alt_content_hash: Option<String>,
-}
-
-impl JoinedRow {
-    fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>> {
-        let Some(number) = self.version_number else { return Ok(None) };
-        let record = || format!("version {number} of dataset {dataset}");
-        let file = version_file(self.file_id, self.path, self.size_bytes, self.entity_count, self.content_hash)?;
-        let alt = version_file(
-            self.alt_file_id,
-            self.alt_path,
-            self.alt_size_bytes,
-            self.alt_entity_count,
-            self.alt_content_hash,
-        )?;
-        let file = joined_file(self.file_reference, file, record)?;
-        let alt = joined_file(self.alt_reference, alt, record)?;
-        let (Some(created_at), Some(file)) = (self.version_created_at, file) else {
-            return Err(CatalogError::Unverified { record: record() });
-        };
-        let version = Version {
-            dataset,
-            number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
-            file,
-            alt,
-            created_at: to_time(created_at, "versions.created_at")?,
-        };
-        version_checksum(&version, dataset_created_at).check(self.version_checksum.as_deref(), record)?;
-        Ok(Some(version))
-    }
-}
-
 impl Record for Resolved {
-    type Row = ResolvedRow;
-
-    fn from_row(row: ResolvedRow) -> Result<Resolved> {
-        let dataset = Dataset::from_row(row.dataset)?;
-        let version = row.version.version(dataset.id, dataset.created_at)?;
+    fn from_row(row: &Row) -> Result<Resolved> {
+        let dataset = Dataset::from_row(row)?;
+        let version = joined_version(row, dataset.id, dataset.created_at)?;
         Ok(Resolved { dataset, version })
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct VersionRow {
-    dataset_id: i64,
-    is_active: bool,
-    dataset_created_at: i64,
-    #[sqlx(flatten)]
-    version: JoinedRow,
+impl Record for VersionRecord {
+    fn from_row(row: &Row) -> Result<VersionRecord> {
+        let dataset = DatasetId::new(row.unsigned("versions.dataset_id")?);
+        let created_at = to_time(row.get("dataset_created_at")?, "datasets.created_at")?;
+        let version = joined_version(row, dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
+        Ok(VersionRecord { version, is_active: row.get("is_active")? })
+    }
 }
 
-impl Record for VersionRecord {
-    type Row = VersionRow;
+/// The version of an outer join's [`version_columns`]; `None` if there is none.
+fn joined_version(row: &Row, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>> {
+    let Some(number) = row.get::<Option<i64>, _>("version_number")? else { return Ok(None) };
+    let record = || format!("version {number} of dataset {dataset}");
+    let file = joined_file(row, "file_reference", FILE_COLUMNS, record)?;
+    let alt = joined_file(row, "alt_reference", ALT_COLUMNS, record)?;
+    let (Some(created_at), Some(file)) = (row.get("version_created_at")?, file) else {
+        return Err(CatalogError::Unverified { record: record() });
+    };
+    let version = Version {
+        dataset,
+        number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
+        file,
+        alt,
+        created_at: to_time(created_at, "versions.created_at")?,
+    };
+    version_checksum(&version, dataset_created_at).check(row.get("version_checksum")?, record)?;
+    Ok(Some(version))
+}
 
-    fn from_row(row: VersionRow) -> Result<VersionRecord> {
-        let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
-        let created_at = to_time(row.dataset_created_at, "datasets.created_at")?;
-        let version = row.version.version(dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
-        Ok(VersionRecord { version, is_active: row.is_active })
-    }
+const FILE_COLUMNS: [&str; 5] = ["file_id", "path", "size_bytes", "entity_count", "content_hash"];
+
+const ALT_COLUMNS: [&str; 5] = ["alt_file_id", "alt_path", "alt_size_bytes", "alt_entity_count", "alt_content_hash"];
+
+/// The file that a version's row refers to. The join must have found it: its columns are null together.
+fn joined_file(
+    row: &Row,
+    reference: &str,
+    [file_id, path, size_bytes, entity_count, content_hash]: [&str; 5],
+    record: impl Fn() -> String,
+) -> Result<Option<VersionFile>> {
+    let (reference, file_id): (Option<i64>, Option<i64>) = (row.get(reference)?, row.get(file_id)?);
+    let found = (file_id, row.get(path)?, row.get(size_bytes)?, row.get(entity_count)?, row.get(content_hash)?);
+    let file = match found {
+        (Some(file_id), Some(path), Some(size_bytes), Some(entity_count), Some(content_hash)) => Some(VersionFile {
+            id: FileId::new(to_unsigned(file_id, "files.file_id")?),
+            path,
+            size_bytes: to_unsigned(size_bytes, "files.size_bytes")?,
+            entity_count: to_unsigned(entity_count, "files.entity_count")?,
+            content_hash,
+        }),
+        _ => None,
+    };
+    let reference = reference.map(|id| to_unsigned(id, "versions.file_id").map(FileId::new)).transpose()?;
+    let is_found = reference == file.as_ref().map(|file| file.id);
+    if is_found { Ok(file) } else { Err(CatalogError::Unverified { record: record() }) }
 }
 
 /// The checksum of a version's record, with its files, of the dataset that was created at that time.
@@ -122,28 +99,6 @@ pub(super) fn version_checksum(version: &Version, dataset_created_at: DateTime<U
         .file(version.alt.as_ref())
 }
 
-/// The file of an outer join's columns; they are null together.
-fn version_file(
-    file_id: Option<i64>,
-    path: Option<String>,
-    size_bytes: Option<i64>,
-    entity_count: Option<i64>,
-    content_hash: Option<String>,
-) -> Result<Option<VersionFile>> {
-    let (Some(file_id), Some(path), Some(size_bytes), Some(entity_count), Some(content_hash)) =
-        (file_id, path, size_bytes, entity_count, content_hash)
-    else {
-        return Ok(None);
-    };
-    Ok(Some(VersionFile {
-        id: FileId::new(to_unsigned(file_id, "files.file_id")?),
-        path,
-        size_bytes: to_unsigned(size_bytes, "files.size_bytes")?,
-        entity_count: to_unsigned(entity_count, "files.entity_count")?,
-        content_hash,
-    }))
-}
-
 macro_rules! version_columns {
     () => {
         "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,
@@ -155,7 +110,7 @@ macro_rules! version_columns {
 }
 pub(super) use version_columns;
 
-/// Versions of a dataset as [`VersionRow`]s, with a condition on them.
+/// Versions of a dataset as [`VersionRecord`]s, with a condition on them.
 macro_rules! versions_sql {
     ($condition:literal) => {
         concat!(
@@ -174,21 +129,8 @@ macro_rules! versions_sql {
 }
 pub(super) use versions_sql;
 
-/// The newest `$3` versions of the dataset `$1` below the number `$2`, newest first, as [`VersionRow`]s.
+/// The newest `$3` versions of the dataset `$1` below the number `$2`, newest first, as [`VersionRecord`]s.
 pub(super) const VERSIONS: &str = versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
-
-/// The file that a version's row refers to. The join must have found it.
-fn joined_file(
-    reference: Option<i64>,
-    file: Option<VersionFile>,
-    record: impl Fn() -> String,
-) -> Result<Option<VersionFile>> {
-    let reference = reference.map(|id| to_unsigned(id, "versions.file_id").map(FileId::new)).transpose()?;
-    match reference == file.as_ref().map(|file| file.id) {
-        true => Ok(file),
-        false => Err(CatalogError::Unverified { record: record() }),
-    }
-}
 
 /// Checks that these are all versions of the dataset, newest first.
 pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<()> {

@@ -1,16 +1,17 @@
 //! Table `versions`: publishes versions, lists them, and finds the one that a reader asks for.
 //!
 //! References show which rows are lost. Versions are never deleted, so each number up to the dataset's latest must
-//! exist. So must a dataset that has versions, and a file that a version names.
+//! exist. So must a dataset that has versions, and a file that a version names. A version may have a second file, its
+//! alternate.
 
 use chrono::{DateTime, Utc};
 
 use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
 use super::convert::{from_cursor, from_optional, from_time};
-use super::dataset_rows::{dataset_columns, lock_dataset, seal_dataset};
+use super::dataset_rows::{dataset_columns, seal_dataset};
 use super::datasets::insert;
 use super::engine::{Transaction, Value};
-use super::files::record;
+use super::files::{record, unreference};
 use super::leases::give_back;
 use super::validators::{self, FetchedState};
 use super::version_rows::{
@@ -32,6 +33,19 @@ pub enum VersionContent<'a> {
         /// The hash of the entities that are published; the file's must be equal.
         content_hash: &'a str,
     },
+}
+
+/// The state from which an alternate was edited: another one after the alternate was replaced or deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AlternateBase {
+    pub file: FileId,
+    pub alt: Option<FileId>,
+}
+
+impl AlternateBase {
+    pub fn of(version: &Version) -> AlternateBase {
+        AlternateBase { file: version.file.id, alt: version.alt.as_ref().map(|alt| alt.id) }
+    }
 }
 
 /// The query of [`Catalog::resolve_read`] with the number of the version as an expression.
@@ -137,11 +151,8 @@ impl Catalog {
     /// `fetched` has the validators of the source. They are kept until the next version, unless the dataset's source,
     /// format or records path has changed since. A dozen statements by index and a commit.
     ///
-    /// # Errors
-    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::Frozen`],
-    /// [`CatalogError::LeaseLost`], [`CatalogError::ReservationLost`], [`CatalogError::OutOfRange`];
-    /// [`CatalogError::Conflict`] if a file to share is of no version of this dataset or has another hash. No
-    /// number is used up then, and the attempt has not ended.
+    /// After an error no number is used up, and the attempt has not ended. [`CatalogError::Conflict`] if a file to
+    /// share is of no version of this dataset or has another hash.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,
@@ -150,8 +161,7 @@ impl Catalog {
         attempt: impl Into<PublishingAttempt<'_>>,
     ) -> Result<VersionRecord> {
         let attempt = attempt.into();
-        let mut transaction = self.engine.begin().await?;
-        let locked = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         if locked.frozen {
             return Err(CatalogError::Frozen);
         }
@@ -198,6 +208,54 @@ impl Catalog {
         dataset.latest_version = Some(published.version.number);
         Ok((dataset, published))
     }
+
+    /// Gives the version this file as its alternate, also of a frozen dataset. An existing alternate is replaced as a
+    /// whole; its file is then unreferenced, unless a clone shares it. [`CatalogError::Conflict`] if the version is not
+    /// as `expected`.
+    pub async fn save_alternate(
+        &self,
+        dataset: DatasetId,
+        number: VersionNumber,
+        file: &NewFile,
+        expected: Option<AlternateBase>,
+    ) -> Result<VersionRecord> {
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
+        let mut found = find_version(&mut transaction, &locked, number).await?;
+        if expected.is_some_and(|expected| expected != AlternateBase::of(&found.version)) {
+            return Err(CatalogError::Conflict);
+        }
+        let now = self.now();
+        let alt = record(&mut transaction, file, now).await?;
+        let replaced = found.version.alt.replace(alt);
+        set_alternate(&mut transaction, &locked, &found.version).await?;
+        if let Some(replaced) = replaced {
+            unreference(&mut transaction, replaced.id, now).await?;
+        }
+        crash::point("alternate.uncommitted");
+        transaction.commit().await?;
+        crash::point("alternate.committed");
+        Ok(found)
+    }
+
+    /// Removes the version's alternate. Its file is then unreferenced, unless a clone shares it.
+    pub async fn delete_alternate(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord> {
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
+        let mut found = find_version(&mut transaction, &locked, number).await?;
+        let deleted = found.version.alt.take().ok_or(CatalogError::NoAlternate)?;
+        set_alternate(&mut transaction, &locked, &found.version).await?;
+        unreference(&mut transaction, deleted.id, self.now()).await?;
+        transaction.commit().await?;
+        Ok(found)
+    }
+}
+
+async fn set_alternate(transaction: &mut Transaction, dataset: &Dataset, version: &Version) -> Result<()> {
+    let sql =
+        "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
+    let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));
+    let checksum = version_checksum(version, dataset.created_at).finish();
+    transaction.execute(sql, &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)]).await?;
+    transaction.tell().await
 }
 
 /// Records the next version of `dataset`, whose row is locked, as a part of `transaction`.
@@ -238,10 +296,7 @@ async fn shared_file(
     let sql = versions_sql!("v.file_id = $2 ORDER BY v.version_number DESC LIMIT 1");
     let found: Option<VersionRecord> = transaction.find(sql, &[dataset.into(), file.into()]).await?;
     let file = found.ok_or(CatalogError::Conflict)?.version.file;
-    match file.content_hash == content_hash {
-        true => Ok(file),
-        false => Err(CatalogError::Conflict),
-    }
+    if file.content_hash == content_hash { Ok(file) } else { Err(CatalogError::Conflict) }
 }
 
 /// One version of `dataset`, whose row is locked, as a part of `transaction`.

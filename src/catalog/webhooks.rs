@@ -14,9 +14,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::attempts::kept_error;
-use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
-use super::dataset_rows::lock_dataset;
-use super::engine::{Record, Transaction, Value, select};
+use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_time, to_unsigned};
+use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
@@ -33,7 +32,6 @@ pub struct Webhook {
     /// The secret that signs the payload; `None` leaves it unsigned.
     pub secret: Option<Secret>,
     pub is_active: bool,
-    /// When it was fired last; `None` if never.
     pub last_fired_at: Option<DateTime<Utc>>,
     /// The receiver's HTTP status on the last firing; `None` if none came.
     pub last_status: Option<u16>,
@@ -59,7 +57,6 @@ pub struct Delivery {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryOutcome {
-    /// How long it took; `None` where nobody knows.
     pub duration: Option<Duration>,
     /// The receiver's HTTP status, or why none came, for the owner.
     pub answer: Result<u16, String>,
@@ -75,60 +72,34 @@ pub struct SentDelivery {
     pub outcome: Option<DeliveryOutcome>,
 }
 
-#[derive(sqlx::FromRow)]
-pub(super) struct SentRow {
-    version_number: i64,
-    url: String,
-    claimed_at: i64,
-    done_at: Option<i64>,
-    duration_ms: Option<i64>,
-    status: Option<i64>,
-    error: Option<String>,
-}
-
 impl Record for SentDelivery {
-    type Row = SentRow;
-
-    fn from_row(row: SentRow) -> Result<SentDelivery> {
-        let status = row.status.map(to_status("webhook_deliveries.status")).transpose()?;
-        let duration = row.duration_ms.map(|millis| to_unsigned(millis, "webhook_deliveries.duration_ms"));
-        let duration = duration.transpose()?.map(Duration::from_millis);
-        let outcome =
-            row.done_at.map(|_| DeliveryOutcome { duration, answer: status.ok_or(row.error.unwrap_or_default()) });
+    fn from_row(row: &Row) -> Result<SentDelivery> {
+        let status = to_status(row.get("status")?, "webhook_deliveries.status")?;
+        let duration = row.optional_unsigned("webhook_deliveries.duration_ms")?.map(Duration::from_millis);
+        let (done_at, error): (Option<i64>, Option<String>) = (row.get("done_at")?, row.get("error")?);
         Ok(SentDelivery {
-            version: VersionNumber::new(to_unsigned(row.version_number, "webhook_deliveries.version_number")?),
-            url: row.url,
-            fired_at: to_time(row.claimed_at, "webhook_deliveries.claimed_at")?,
-            outcome,
+            version: VersionNumber::new(row.unsigned("webhook_deliveries.version_number")?),
+            url: row.get("url")?,
+            fired_at: row.time("webhook_deliveries.claimed_at")?,
+            outcome: done_at.map(|_| DeliveryOutcome { duration, answer: status.ok_or(error.unwrap_or_default()) }),
         })
     }
 }
 
-fn to_status(column: &'static str) -> impl Fn(i64) -> Result<u16> {
-    move |status| u16::try_from(status).map_err(|_| CatalogError::Corrupt { column, value: status.to_string() })
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct WebhookRow {
-    url: String,
-    secret: Option<String>,
-    is_active: bool,
-    last_fired_at: Option<i64>,
-    last_status: Option<i64>,
-    created_at: i64,
+fn to_status(status: Option<i64>, column: &'static str) -> Result<Option<u16>> {
+    let corrupt = |status: i64| CatalogError::Corrupt { column, value: status.to_string() };
+    status.map(|status| u16::try_from(status).map_err(|_| corrupt(status))).transpose()
 }
 
 impl Record for Webhook {
-    type Row = WebhookRow;
-
-    fn from_row(row: WebhookRow) -> Result<Webhook> {
+    fn from_row(row: &Row) -> Result<Webhook> {
         Ok(Webhook {
-            url: row.url,
-            secret: row.secret.map(Secret::from_stored),
-            is_active: row.is_active,
-            last_fired_at: to_optional_time(row.last_fired_at, "webhooks.last_fired_at")?,
-            last_status: row.last_status.map(to_status("webhooks.last_status")).transpose()?,
-            created_at: to_time(row.created_at, "webhooks.created_at")?,
+            url: row.get("url")?,
+            secret: row.get::<Option<String>, _>("secret")?.map(Secret::from_stored),
+            is_active: row.get("is_active")?,
+            last_fired_at: row.optional_time("webhooks.last_fired_at")?,
+            last_status: to_status(row.get("last_status")?, "webhooks.last_status")?,
+            created_at: row.time("webhooks.created_at")?,
         })
     }
 }
@@ -149,7 +120,6 @@ macro_rules! webhook_columns {
         "url, secret, is_active, last_fired_at, last_status, created_at"
     };
 }
-pub(super) use webhook_columns;
 
 impl Catalog {
     /// Registers the dataset's webhook, in place of an existing one and its outcome. Due deliveries go to the new one.
@@ -157,7 +127,7 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE datasets SET webhook_registrations = webhook_registrations + 1 WHERE dataset_id = $1
                    RETURNING webhook_registrations";
-        let registration: Option<(i64,)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
+        let registration: Option<(i64,)> = transaction.find(sql, &[dataset.into()]).await?;
         let (registration,) = registration.ok_or(CatalogError::NotFound)?;
         let sql = concat!(
             "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
@@ -171,9 +141,9 @@ impl Catalog {
         );
         let (url, secret) = (text(url, "url")?, optional_text(secret, "secret")?);
         let values = &[dataset.into(), url, secret, Value::Integer(registration), from_time(self.now())];
-        let row: WebhookRow = transaction.fetch_one(sql, values).await?;
+        let webhook = transaction.one(sql, values).await?;
         transaction.commit().await?;
-        Webhook::from_row(row)
+        Ok(webhook)
     }
 
     /// The dataset's webhook. One look-up by primary key.
@@ -184,9 +154,8 @@ impl Catalog {
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
     pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<()> {
-        let mut transaction = self.engine.begin().await?;
         // No version is published between the two deletions.
-        lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, _) = self.lock_dataset(dataset).await?;
         let sql = "DELETE FROM webhooks WHERE dataset_id = $1";
         transaction.execute_or(sql, &[dataset.into()], CatalogError::NoWebhook).await?;
         let sql = "DELETE FROM webhook_deliveries WHERE dataset_id = $1 AND claimed_at IS NULL";
@@ -201,7 +170,7 @@ impl Catalog {
         loop {
             let sql = "SELECT dataset_id, version_number FROM webhook_deliveries WHERE claimed_at IS NULL
                        ORDER BY due_at, dataset_id, version_number LIMIT 1";
-            let next: Option<(i64, i64)> = self.engine.fetch_optional(sql, &[]).await?;
+            let next: Option<(i64, i64)> = self.engine.find(sql, &[]).await?;
             let Some((dataset, version)) = next else { return Ok(None) };
 
             let mut transaction = self.engine.begin().await?;
@@ -222,7 +191,7 @@ impl Catalog {
                        JOIN users u ON u.user_id = d.owner_id
                        JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
                        WHERE v.dataset_id = $1 AND v.version_number = $2";
-            let row: Option<DeliveryRow> = transaction.fetch_optional(sql, &key).await?;
+            let row: Option<DeliveryRow> = transaction.find(sql, &key).await?;
             let plan = row.as_ref().map(|row| to_named::<Plan>(row.plan.clone(), "users.plan")).transpose()?;
             if let (Some(row), Some(true)) = (&row, plan.map(Plan::has_webhooks)) {
                 let sql = "UPDATE webhook_deliveries SET url = $3 WHERE dataset_id = $1 AND version_number = $2";

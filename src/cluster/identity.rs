@@ -21,9 +21,6 @@ pub struct NoNodeId {
 
 /// The name of this server; `None` for a service of one data directory, which needs none. The data directory must be
 /// there.
-///
-/// # Errors
-/// [`NoNodeId`] when the file cannot be read or written, or holds something else.
 pub fn node_id(config: &Config) -> Result<Option<NodeId>, NoNodeId> {
     if let Some(name) = &config.cluster.node {
         return Ok(Some(name.clone()));
@@ -33,10 +30,7 @@ pub fn node_id(config: &Config) -> Result<Option<NodeId>, NoNodeId> {
         return Ok(None);
     }
     let path = config.data.directory.join(FILE);
-    match kept(&path) {
-        Ok(id) => Ok(Some(id)),
-        Err(source) => Err(NoNodeId { path, source }),
-    }
+    kept(&path).map(Some).map_err(|source| NoNodeId { path, source })
 }
 
 /// The name in the file, which is made when it is missing.

@@ -1,6 +1,5 @@
 //! What the processes of one service have in common besides catalog and store.
 
-mod address;
 pub mod affinity;
 pub mod distributed;
 pub mod identity;

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogError, NewNode, Node};
-use crate::cluster::address;
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
@@ -64,7 +63,7 @@ impl Nodes {
             roles: roles.iter().map(Role::name).collect::<Vec<_>>().join(","),
             internal_address: internal_address.map(|address| {
                 // Servers that connect otherwise leave it alone.
-                address::registered(address.as_str(), config.cluster.tls_certificate.is_some())
+                registered(address.as_str(), config.cluster.tls_certificate.is_some())
             }),
         });
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }
@@ -182,5 +181,36 @@ impl Nodes {
         let forgotten = TimeDelta::days(KEPT_DAYS).max(lost_after);
         self.catalog.forget_nodes(now - forgotten).await?;
         Ok(())
+    }
+}
+
+const SCHEME: &str = "https://";
+
+/// The address of a server as it is registered: `host:port`, or `https://host:port` where it is reached with TLS.
+fn registered(host_and_port: &str, has_tls: bool) -> String {
+    if has_tls { format!("{SCHEME}{host_and_port}") } else { host_and_port.to_owned() }
+}
+
+pub(super) fn has_tls(address: &str) -> bool {
+    address.starts_with(SCHEME)
+}
+
+pub(super) fn url_of(address: &str) -> String {
+    if has_tls(address) { address.to_owned() } else { format!("http://{address}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_tells_whether_it_is_one_with_tls() {
+        for (tls, address, url) in
+            [(false, "10.0.0.7:8081", "http://10.0.0.7:8081"), (true, "https://10.0.0.7:8081", "https://10.0.0.7:8081")]
+        {
+            assert_eq!(registered("10.0.0.7:8081", tls), address);
+            assert_eq!(has_tls(address), tls);
+            assert_eq!(url_of(address), url);
+        }
     }
 }

@@ -47,7 +47,6 @@ pub struct RedisOptions {
     /// `redis://` or `rediss://`, with its password.
     pub url: String,
     pub answer_within: Duration,
-    /// What the keys of this service begin with.
     pub prefix: String,
     pub scripts: Vec<Script>,
 }
@@ -108,7 +107,6 @@ impl Redis {
         let _ = self.tried.clone().wait_for(|tried| *tried).await;
     }
 
-    /// What the keys of this service begin with.
     pub fn prefix(&self) -> &str {
         &self.shared.options.prefix
     }

@@ -45,7 +45,6 @@ impl Default for FetchLimits {
     }
 }
 
-/// The objects that may be sources.
 #[derive(Debug, Clone)]
 pub struct ObjectSources {
     pub store: Arc<dyn ObjectStore>,
@@ -54,7 +53,6 @@ pub struct ObjectSources {
     pub prefix: Option<String>,
 }
 
-/// The answer of a source.
 pub enum Opened {
     Document(Fetched),
     /// The document has not changed since these validators were given. Holds the validators that replace them.
@@ -65,19 +63,17 @@ pub enum Opened {
 pub struct Fetched {
     /// The body, with its name, type and length. It must be read on a thread that may block.
     pub input: SourceInput,
-    /// Where the answer came from, after redirects, without user name, password and fragment.
-    pub source_url: String,
-    /// The validators for the next time. Keep them only if this document becomes a version.
+    /// The validators for the next time. Keep them only if this document becomes a version. Their URL is where the
+    /// answer came from, after redirects, without user name, password and fragment.
     pub validators: Validators,
 }
 
 impl Fetched {
     /// The `_source` of entities that have none: the URL, without its query unless that may be published.
     pub fn published_url(&self, with_query: bool) -> String {
-        match self.source_url.split_once('?') {
-            Some((without_query, _)) if !with_query => without_query.to_owned(),
-            _ => self.source_url.clone(),
-        }
+        let url = &*self.validators.url;
+        let without_query = url.split_once('?').map_or(url, |(without_query, _)| without_query);
+        if with_query { url.to_owned() } else { without_query.to_owned() }
     }
 }
 
@@ -89,14 +85,12 @@ pub struct SourceClient {
     objects: Option<ObjectSources>,
 }
 
-/// A source whose URL may be asked.
 enum Target {
     Http(url::Url),
     Object(ObjectUrl, ObjectPath, Arc<dyn ObjectStore>),
 }
 
 impl SourceClient {
-    /// A client for the servers that `outgoing` reaches, and for the objects of the store, if any.
     pub fn new(outgoing: Outgoing, limits: FetchLimits, objects: Option<ObjectSources>) -> Self {
         Self { outgoing, limits, objects }
     }
@@ -110,11 +104,8 @@ impl SourceClient {
     }
 
     /// Asks for the document at `url` and waits for the head of the answer. With `known`, asks whether the document has
-    /// changed. Validators of another URL than the one that answers are ignored.
-    ///
-    /// # Errors
-    /// [`SourceError::BadAddress`] for a URL, or a redirect's, that must not be asked, [`SourceError::Unreachable`]
-    /// when no document comes in time. The body's reader fails with `Unreachable` too when the body breaks off.
+    /// changed. Validators of another URL than the one that answers are ignored. A body that breaks off fails its
+    /// reader with [`SourceError::Unreachable`].
     pub async fn open(&self, url: &str, known: Option<&Validators>) -> Result<Opened, SourceError> {
         let known = known.filter(|known| !known.is_empty());
         match self.target(url)? {

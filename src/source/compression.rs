@@ -18,7 +18,6 @@ use crate::model::source::Compression;
 /// How many compressions may be nested: the file's own and the transfer's.
 const LAYERS_MAX: usize = 2;
 
-/// The bytes to look at before a stream is decided to be compressed.
 const MAGIC_BYTES: usize = 4;
 
 /// The stream without its compression, and the innermost compression found. Compressed bytes are read
@@ -93,7 +92,6 @@ struct Members<R> {
     member: Option<GzDecoder<R>>,
 }
 
-/// Something else follows a member.
 #[derive(Debug, thiserror::Error)]
 #[error("something else follows")]
 struct NoMember;

@@ -30,7 +30,6 @@ const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f
 /// Columns without a name that a warning numbers.
 const NUMBERED_COLUMNS: usize = 5;
 
-/// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
 pub(super) struct DelimitedDecoder {
     window: Window,
     writer: EntityWriter,
@@ -152,10 +151,10 @@ impl DelimitedDecoder {
     /// Makes the window begin with a whole row that is not blank, and finds its cells; none at the end.
     fn next_row(&mut self) -> Result<Option<Row>, SourceError> {
         loop {
-            let limit_bytes = self.writer.limit_bytes();
+            let limit_bytes = self.writer.limit_bytes;
             let unread = self.window.unread();
             let place = Place { item: self.rows + 1, line: Some(self.line), column: None };
-            let ended = self.window.has_ended();
+            let ended = self.window.ended;
             match parse_row(unread, self.delimiter, ended, self.columns_max, &mut self.cells) {
                 Parsed::Row(row) if row.length > limit_bytes.saturating_add(2) => {
                     return Err(SourceError::too_large(place, limit_bytes));
@@ -179,7 +178,6 @@ impl DelimitedDecoder {
         }
     }
 
-    /// Warns of the first line with a quote inside a cell that does not begin with one.
     fn warn_of_quote(&mut self, row: Row) {
         if self.has_warned_of_quote {
             return;
@@ -261,7 +259,6 @@ impl Decode for DelimitedDecoder {
     }
 }
 
-/// One row at the front of the window.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     /// Bytes up to and with the line end.
@@ -275,9 +272,7 @@ struct Row {
 
 enum Parsed {
     Row(Row),
-    /// There is no further row.
     End,
-    /// The row's end is not in the bytes yet.
     Incomplete,
     Bad(String),
 }
@@ -293,14 +288,15 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
     let mut lines = 0;
     let mut count = 0;
     loop {
-        let end;
+        let (cell, end);
         if bytes.get(position) == Some(&b'"') {
             let text_start = position + 1;
             let mut has_doubled_quotes = false;
             let mut search = text_start;
             loop {
                 let Some(distance) = memchr::memchr(b'"', &bytes[search..]) else {
-                    return incomplete_or(ended, "a quote is opened and never closed");
+                    let reason = "a quote is opened and never closed";
+                    return if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete };
                 };
                 let quote = search + distance;
                 match bytes.get(quote + 1) {
@@ -317,10 +313,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
             }
             let text = text_start..end - 1;
             lines += line_ends(&bytes[text.clone()]);
-            if cells.len() < cells_max {
-                cells.push(Cell { text, has_doubled_quotes });
-            }
-            count += 1;
+            cell = Cell { text, has_doubled_quotes };
         } else {
             let distance = memchr::memchr3(delimiter, b'\n', b'\r', &bytes[position..]);
             end = match distance {
@@ -328,11 +321,12 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
                 None if ended => bytes.len(),
                 None => return Parsed::Incomplete,
             };
-            if cells.len() < cells_max {
-                cells.push(Cell { text: position..end, has_doubled_quotes: false });
-            }
-            count += 1;
+            cell = Cell { text: position..end, has_doubled_quotes: false };
         }
+        if cells.len() < cells_max {
+            cells.push(cell);
+        }
+        count += 1;
         let length = match bytes.get(end) {
             Some(&byte) if byte == delimiter => {
                 position = end + 1;
@@ -351,11 +345,6 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
     }
 }
 
-fn incomplete_or(ended: bool, reason: &'static str) -> Parsed {
-    if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete }
-}
-
-/// Why a row is bad in which `byte` follows the closing quote of a cell.
 fn text_after_quote(byte: u8, delimiter: u8) -> String {
     let mut reason = "there is text after the closing quote of a cell".to_owned();
     if let Some(found) = foreign_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {

@@ -38,14 +38,11 @@ const FOREIGN: [(&[u8], &str); 7] = [
     (b"ARROW1\0", "it is an Arrow file (Feather): write it as parquet"),
 ];
 
-/// The facts about a source before its first entity is decoded.
 pub(super) struct Evidence<'a> {
     pub(super) asked: Option<SourceFormat>,
     /// The file name, or the last segment of the URL's path.
     pub(super) name: Option<&'a str>,
-    /// The `Content-Type`, with or without parameters.
     pub(super) content_type: Option<&'a str>,
-    /// Whether a path to the array of records was given, which only json has.
     pub(super) has_records_path: bool,
     /// The start of the decompressed content without its byte order mark: all of it, or at least what [`has_head`] asks
     /// for; where no format was asked for, its first line and one character after it, too, or as much of that as an
@@ -171,10 +168,8 @@ fn begins_with_tag(text: &[u8]) -> bool {
 fn is_json(content: &[u8]) -> bool {
     let line = first_line(content).trim_ascii_end();
     let is_whole = line.len() < content.len();
-    let (list, object) = match line.strip_prefix(b"[") {
-        Some(rest) => (true, rest.trim_ascii_start()),
-        None => (false, line),
-    };
+    let items = line.strip_prefix(b"[");
+    let (list, object) = (items.is_some(), items.map_or(line, <[u8]>::trim_ascii_start));
     if list && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
         return true;
     }
@@ -187,7 +182,6 @@ fn is_json(content: &[u8]) -> bool {
     }
 }
 
-/// Whether a colon follows a quotation mark, blanks between them or not.
 fn has_colon_after_key(members: &[u8]) -> bool {
     memchr::memchr_iter(b'"', members).any(|at| members[at + 1..].trim_ascii_start().starts_with(b":"))
 }
@@ -244,9 +238,8 @@ fn ambiguous(reason: &str) -> SourceError {
     ))
 }
 
-/// Whether the first line is an object, and what follows begins with another one: then each line is an object of its
-/// own. A lone object on one line does not count, for a document that holds its records in an array somewhere looks the
-/// same.
+/// Whether the first line is an object, and what follows begins with another one. A lone object on one line does not
+/// count, for a document that holds its records in an array somewhere looks the same.
 pub(crate) fn has_objects_as_lines(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     let line = first_line(content);
@@ -298,8 +291,5 @@ fn is_object(line: &[u8]) -> bool {
 
 fn first_line(content: &[u8]) -> &[u8] {
     let content = content.trim_ascii_start();
-    match memchr::memchr2(b'\n', b'\r', content) {
-        Some(length) => &content[..length],
-        None => content,
-    }
+    memchr::memchr2(b'\n', b'\r', content).map_or(content, |length| &content[..length])
 }

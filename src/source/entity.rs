@@ -6,7 +6,8 @@ use crate::document::{self, Canonicalizer};
 
 /// Writes entities: canonical, within the size limit, and with `_source` where it belongs.
 pub(super) struct EntityWriter {
-    limit_bytes: usize,
+    /// The most bytes that an entity may have, in the source and as canonical text without an added `_source`.
+    pub(super) limit_bytes: usize,
     canonicalizer: Canonicalizer,
     expansion: Expansion,
     text_bytes: u64,
@@ -26,11 +27,6 @@ impl EntityWriter {
             member
         });
         Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
-    }
-
-    /// The most bytes that an entity may have, in the source and as canonical text without an added `_source`.
-    pub(super) fn limit_bytes(&self) -> usize {
-        self.limit_bytes
     }
 
     /// Appends the entity that `item` is, any JSON text.

@@ -7,16 +7,13 @@ use super::error::SourceError;
 use crate::document::{Cursor, NumericValue, Scalar};
 use crate::model::similar;
 
-/// Most characters of a member's name that are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// The name of the member that holds the entities.
 pub(super) const ENTITIES: &str = "entities";
 
-/// The members beside the entities that the caller wants. Clones share them.
-///
-/// A member is known once the decoder has passed it. Members before the entities are known with the first entity (or
-/// the end), all of them at the end. A member that comes twice has its last value.
+/// The members beside the entities that the caller wants. Clones share them. A member is known once the decoder has
+/// passed it: those before the entities with the first entity, all of them at the end. One that comes twice has its
+/// last value.
 #[derive(Debug, Clone)]
 pub struct EnvelopeFields {
     values: Arc<Mutex<Members>>,

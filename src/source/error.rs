@@ -99,10 +99,7 @@ impl From<io::Error> for SourceError {
     /// Takes the `SourceError` out of an `io::Error` that `into_io` made. So a failure keeps its meaning on the way
     /// through readers. Any other error is this machine's.
     fn from(error: io::Error) -> Self {
-        match error.downcast::<SourceError>() {
-            Ok(inner) => inner,
-            Err(error) => SourceError::Io(error),
-        }
+        error.downcast::<SourceError>().unwrap_or_else(SourceError::Io)
     }
 }
 
@@ -111,7 +108,6 @@ pub(crate) fn into_io(error: SourceError) -> io::Error {
     io::Error::other(error)
 }
 
-/// Characters of a name that an error or a warning quotes.
 const NAME_CHARACTERS: usize = 60;
 
 /// The name of a column in quotes, or its beginning: `"price"`.
@@ -122,8 +118,5 @@ pub(super) fn quoted_name(name: &str) -> String {
 }
 
 fn describe(place: &Option<Place>, reason: &str) -> String {
-    match place {
-        Some(place) => format!("{place}: {reason}"),
-        None => reason.to_owned(),
-    }
+    place.map_or_else(|| reason.to_owned(), |place| format!("{place}: {reason}"))
 }

@@ -44,7 +44,6 @@ impl Expansion {
         self.came_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Checks that the bytes received may give that many decoded bytes.
     pub(super) fn check(&self, bytes: u64) -> Result<(), SourceError> {
         let ExpansionLimits { times, free_bytes } = self.limits;
         if bytes <= free_bytes {

@@ -21,8 +21,7 @@ use url::Url;
 use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
-use super::input::{Progress, SourceInput};
-use super::reader::{Chunks, Patience};
+use super::input::{Patience, Progress, SourceInput};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
 use crate::net::{AddressError, NameError, causes, connection_failure};
@@ -30,21 +29,17 @@ use crate::net::{AddressError, NameError, causes, connection_failure};
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-/// Asks `url` for its document, or whether it has changed since `known`.
 pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
     let client = FollowingClient::of(sources)?;
     let until = Instant::now().checked_add(sources.limits.total_timeout);
-    let response = ask(sources, &client, url, known, until).await?;
-    let (response, known) = match known {
-        // This host did not give the validators: a redirect has changed and leads to another host.
-        Some(known) if is_unchanged(&response) && public_url(&response) != known.url => {
-            (ask(sources, &client, url, None, until).await?, None)
-        }
-        known => (response, known),
-    };
-    if let Some(known) = known
-        && is_unchanged(&response)
-    {
+    let mut response = ask(sources, &client, url, known, until).await?;
+    let mut unchanged = known.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
+    // This host did not give the validators: a redirect has changed and leads to another host.
+    if unchanged.is_some_and(|known| public_url(&response) != known.url) {
+        response = ask(sources, &client, url, None, until).await?;
+        unchanged = None;
+    }
+    if let Some(known) = unchanged {
         let new = validators(&response);
         return Ok(Opened::NotModified(Validators {
             url: new.url,
@@ -99,7 +94,6 @@ impl FollowingClient {
         Ok(FollowingClient { client: client.build().map_err(unreachable)?, led_to })
     }
 
-    /// Sends a request, and follows its redirects.
     async fn send(&self, request: RequestBuilder) -> Result<Response, SourceError> {
         let led_to = || self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
         *led_to() = None;
@@ -137,10 +131,6 @@ async fn ask(
             Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not answer".to_owned() }),
         },
     }
-}
-
-fn is_unchanged(response: &Response) -> bool {
-    response.status() == StatusCode::NOT_MODIFIED
 }
 
 /// Lets those encodings pass that [`super::open`] recognises by their first bytes.
@@ -184,17 +174,14 @@ fn validators(response: &Response) -> Validators {
 fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {
     let content_type = header(&response, CONTENT_TYPE);
     let progress = Progress { total_bytes: response.content_length(), ..Progress::default() };
-    let source_url = public_url(&response);
     let validators = validators(&response);
     // A redirect often leads to an opaque name. The requested name then says more.
     let name =
         [response.url(), asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
 
     let patience = Patience { idle: sources.limits.idle_timeout, until };
-    let late = |reason| SourceError::Unreachable { reason };
-    let chunks = Chunks::new(response.bytes_stream().map_err(unreachable).boxed(), patience, late);
-    let input = SourceInput { name, content_type, progress, ..SourceInput::chunks(chunks) };
-    Fetched { input, source_url, validators }
+    let body = SourceInput::fetched(response.bytes_stream().map_err(unreachable).boxed(), patience);
+    Fetched { input: SourceInput { name, content_type, progress, ..body }, validators }
 }
 
 fn last_segment(url: &Url) -> Option<String> {

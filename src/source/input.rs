@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use tokio::time::Instant;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
-use super::reader::{Chunks, LeastRate, Patience};
 
 /// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
 #[derive(Debug, Clone, Default)]
@@ -62,8 +63,18 @@ pub(super) enum Body {
     Chunks(Box<Chunks>),
 }
 
+impl Body {
+    /// To be made within a runtime.
+    fn chunks(
+        stream: BoxStream<'static, Result<Bytes, SourceError>>,
+        patience: Patience,
+        late: fn(String) -> SourceError,
+    ) -> Self {
+        Body::Chunks(Box::new(Chunks { runtime: Handle::current(), stream, patience, least_rate: None, late }))
+    }
+}
+
 impl SourceInput {
-    /// A local file, with its name and length.
     pub fn open_file(path: &Path) -> Result<Self, SourceError> {
         let file = File::open(path).map_err(SourceError::Io)?;
         let metadata = file.metadata().map_err(SourceError::Io)?;
@@ -83,22 +94,17 @@ impl SourceInput {
         Self::of(Body::Stream(Box::new(reader)))
     }
 
-    pub(super) fn chunks(chunks: Chunks) -> Self {
-        Self::of(Body::Chunks(Box::new(chunks)))
+    /// The body of an answer. One that does not come in time is [`SourceError::Unreachable`].
+    pub(super) fn fetched(stream: BoxStream<'static, Result<Bytes, SourceError>>, patience: Patience) -> Self {
+        Self::of(Body::chunks(stream, patience, |reason| SourceError::Unreachable { reason }))
     }
 
     fn of(body: Body) -> Self {
         Self { body, name: None, content_type: None, progress: Progress::default(), is_received: false }
     }
 
-    /// The body of a request, as chunks of any size. It is received first, or polled from the thread that decodes. A
-    /// body that sends nothing for `idle` is given up.
-    ///
-    /// An error of the stream is [`SourceError::Interrupted`]. An error that already is a [`SourceError`], for example
-    /// of a limit of the caller's, stays unchanged.
-    ///
-    /// # Panics
-    /// Outside of a runtime.
+    /// The body of a request, to be made within a runtime. One that sends nothing for `idle` is given up. An error of
+    /// the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`], as of a limit of the caller's.
     pub fn pushed<E>(chunks: impl Stream<Item = Result<Bytes, E>> + Send + 'static, idle: Duration) -> Self
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -109,9 +115,8 @@ impl SourceInput {
                 Err(error) => SourceError::Interrupted { reason: error.to_string() },
             })
         });
-        let late = |reason| SourceError::Interrupted { reason };
         let patience = Patience { idle, until: None };
-        Self::chunks(Chunks::new(chunks.boxed(), patience, late))
+        Self::of(Body::chunks(chunks.boxed(), patience, |reason| SourceError::Interrupted { reason }))
     }
 
     /// The same input, given up if it is not complete after that time from now.
@@ -136,7 +141,6 @@ impl SourceInput {
         self
     }
 
-    /// The same input with the `Content-Type` it was announced with.
     pub fn with_content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = Some(content_type.into());
         self
@@ -148,10 +152,74 @@ impl SourceInput {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) idle: Duration,
+    /// For everything: no chunk is awaited after this moment.
+    pub(super) until: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct LeastRate {
+    /// Bytes per second (`limits.body_min_bytes_per_s`); 0 is none.
+    pub bytes_per_s: u64,
+    /// The time over which it is measured (`limits.body_rate_window_s`).
+    pub window: Duration,
+}
+
+/// Chunks of a document that are still to come.
+pub(super) struct Chunks {
+    /// The runtime that polls them for a reader that blocks.
+    runtime: Handle,
+    stream: BoxStream<'static, Result<Bytes, SourceError>>,
+    pub(super) patience: Patience,
+    pub(super) least_rate: Option<LeastRate>,
+    /// Makes the error for a stream that takes too long.
+    late: fn(String) -> SourceError,
+}
+
+impl Chunks {
+    /// The next chunk, if it comes in time; an empty one at `pause` if none came before.
+    pub(super) async fn next(&mut self, pause: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
+        // A wait beyond the clock's end is no limit.
+        let idle = Instant::now().checked_add(self.patience.idle);
+        let until = [idle, self.patience.until, pause].into_iter().flatten().min();
+        let Some(until) = until else { return self.stream.next().await.transpose() };
+        match timeout_at(until, self.stream.next()).await {
+            Ok(next) => next.transpose(),
+            Err(_) if pause == Some(until) => Ok(Some(Bytes::new())),
+            Err(_) if idle == Some(until) => {
+                Err((self.late)(format!("timed out: nothing came for {} s", self.patience.idle.as_secs())))
+            }
+            Err(_) => Err((self.late)("timed out: it took too long in all".to_owned())),
+        }
+    }
+}
+
+/// The chunks as a plain reader, for the decoders: they run on a thread that may block, and pull one chunk after the
+/// other. So a slow decoder slows the sender, and nothing piles up.
+pub(super) struct StreamReader {
+    pub(super) chunks: Chunks,
+    pub(super) chunk: Bytes,
+}
+
+impl Read for StreamReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
+            match self.chunks.runtime.clone().block_on(self.chunks.next(None)) {
+                Ok(Some(chunk)) => self.chunk = chunk,
+                Ok(None) => return Ok(0),
+                Err(error) => return Err(into_io(error)),
+            }
+        }
+        let count = self.chunk.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&self.chunk.split_to(count));
+        Ok(count)
+    }
+}
+
 /// Counts what passes, retries interruptions, and stops a source that is larger than it may be, or that nobody waits
-/// for.
-///
-/// The check whether somebody waits is here, because a source of gigabytes may give no entity at all.
+/// for: that is checked here, because a source of gigabytes may give no entity at all.
 pub(super) struct CountingReader<R> {
     inner: R,
     progress: Option<Progress>,
@@ -163,9 +231,7 @@ pub(super) struct CountingReader<R> {
 
 /// How the bytes that pass count in the source's expansion.
 pub(super) enum Counted {
-    /// Bytes received.
     Came(Expansion),
-    /// Decoded bytes.
     Became(Expansion),
 }
 
@@ -200,9 +266,7 @@ impl<R: Read> Read for CountingReader<R> {
         if let Some(progress) = &self.progress {
             progress.add(count as u64);
         }
-        if self.limit_bytes != 0 && self.passed_bytes > self.limit_bytes {
-            return Err(into_io(over_limit(self.limit_bytes)));
-        }
+        check_size(self.passed_bytes, self.limit_bytes).map_err(into_io)?;
         match &self.expansion {
             Counted::Came(expansion) => expansion.came(count as u64),
             Counted::Became(expansion) => expansion.check(self.passed_bytes).map_err(into_io)?,
@@ -211,12 +275,13 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// The error for a source with more than `limit_bytes`.
-pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
-    SourceError::TooLarge {
-        place: None,
-        reason: format!("the source is larger than sources.max_bytes ({limit_bytes})"),
+/// Checks that a source may have that many bytes (`sources.max_bytes`); 0 is no limit.
+pub(super) fn check_size(bytes: u64, limit_bytes: u64) -> Result<(), SourceError> {
+    if limit_bytes == 0 || bytes <= limit_bytes {
+        return Ok(());
     }
+    let reason = format!("the source is larger than sources.max_bytes ({limit_bytes})");
+    Err(SourceError::TooLarge { place: None, reason })
 }
 
 /// The unread part of a stream as one slice. A decoder consumes it from the front, and lets it grow until it holds a
@@ -227,7 +292,8 @@ pub(super) struct Window {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    ended: bool,
+    /// Whether nothing comes after [`Window::unread`].
+    pub(super) ended: bool,
 }
 
 impl Window {
@@ -236,17 +302,10 @@ impl Window {
         Self { source, read_bytes, buffer: Vec::new(), start: 0, end: 0, ended: false }
     }
 
-    /// What has been read and not consumed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Whether nothing comes after [`Window::unread`].
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended
-    }
-
-    /// Drops the first `count` unread bytes.
     pub(super) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.end - self.start);
         self.start += count;

@@ -29,7 +29,6 @@ const NAMED_PATH_BYTES: usize = 60;
 /// Most bytes that are read to see whether a word is a JSON value.
 const WORD_BYTES: usize = 1024;
 
-/// The decoder for [`crate::model::source::SourceFormat::Json`].
 pub(super) struct JsonDecoder {
     window: Window,
     writer: EntityWriter,
@@ -66,34 +65,27 @@ impl Position {
     }
 }
 
-/// What a key beside or on the path leads to.
-enum Member {
-    /// The value through which the path continues.
-    OnPath,
-    /// The value of that number in the envelope.
-    Wanted(usize),
-    Other,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
-    FirstItem,
-    NextItem,
+    Items,
     End,
 }
 
 impl JsonDecoder {
-    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array.
-    pub(super) fn new(window: Window, writer: EntityWriter, records_path: Option<&Path>) -> Self {
-        let path = records_path.map(|path| path.keys().to_vec()).unwrap_or_default();
-        Self { window, writer, path, envelope: None, state: State::Start, items: 0, position: Position::START }
-    }
-
-    /// Reads nothing yet. The document is the body of a push. `fields` gets the wanted members beside its entities.
-    pub(super) fn enveloped(window: Window, writer: EntityWriter, fields: EnvelopeFields) -> Self {
-        let path = vec![ENTITIES.to_owned()];
-        Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0, position: Position::START }
+    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array. With
+    /// `envelope`, which gets the wanted members beside its entities, the document is the body of a push.
+    pub(super) fn new(
+        window: Window,
+        writer: EntityWriter,
+        records_path: Option<&Path>,
+        envelope: Option<EnvelopeFields>,
+    ) -> Self {
+        let path = match envelope {
+            Some(_) => vec![ENTITIES.to_owned()],
+            None => records_path.map(|path| path.keys().to_vec()).unwrap_or_default(),
+        };
+        Self { window, writer, path, envelope, state: State::Start, items: 0, position: Position::START }
     }
 
     fn consume(&mut self, count: usize) {
@@ -137,39 +129,23 @@ impl JsonDecoder {
         if self.peek()? == Some(b'}') {
             return Err(self.missing(level));
         }
-        loop {
-            match self.take_key(level)? {
-                Member::OnPath => return Ok(()),
-                Member::Wanted(index) => self.take_wanted(index)?,
-                Member::Other => self.skip_value()?,
-            }
-            match self.peek()? {
-                Some(b',') => self.consume(1),
-                Some(b'}') => return Err(self.missing(level)),
-                found => return Err(self.unexpected(found, "a comma or a closing brace")),
+        while !self.pass_member(level)? {
+            if !self.has_next_member()? {
+                return Err(self.missing(level));
             }
         }
+        Ok(())
     }
 
     /// Steps from the array's end to the document's.
     fn walk_up(&mut self) -> Result<(), SourceError> {
         for level in (0..self.path.len()).rev() {
-            loop {
-                match self.peek()? {
-                    Some(b',') => self.consume(1),
-                    Some(b'}') => break,
-                    found => return Err(self.unexpected(found, "a comma or a closing brace")),
-                }
-                match self.take_key(level)? {
-                    Member::OnPath if self.envelope.is_some() => {
-                        return Err(self.bad(format!("the member {ENTITIES} comes twice")));
-                    }
-                    Member::OnPath => {
-                        let key = self.path_to(level + 1);
-                        return Err(self.bad(format!("the key at the records path {key} comes twice")));
-                    }
-                    Member::Wanted(index) => self.take_wanted(index)?,
-                    Member::Other => self.skip_value()?,
+            while self.has_next_member()? {
+                if self.pass_member(level)? {
+                    return Err(self.bad(match self.envelope {
+                        Some(_) => format!("the member {ENTITIES} comes twice"),
+                        None => format!("the key at the records path {} comes twice", self.path_to(level + 1)),
+                    }));
                 }
             }
             self.consume(1);
@@ -180,8 +156,18 @@ impl JsonDecoder {
         }
     }
 
-    /// Steps over a key and its colon, and says what it leads to.
-    fn take_key(&mut self, level: usize) -> Result<Member, SourceError> {
+    /// Behind a member of an object: steps over the comma before the next one; false at the closing brace.
+    fn has_next_member(&mut self) -> Result<bool, SourceError> {
+        match self.peek()? {
+            Some(b',') => self.consume(1),
+            Some(b'}') => return Ok(false),
+            found => return Err(self.unexpected(found, "a comma or a closing brace")),
+        }
+        Ok(true)
+    }
+
+    /// Steps over a member, and gives it to the envelope. Of the one on the path, true, it steps only over the key.
+    fn pass_member(&mut self, level: usize) -> Result<bool, SourceError> {
         match self.peek()? {
             Some(b'"') => {}
             found => return Err(self.unexpected(found, "a key in quotes")),
@@ -189,24 +175,24 @@ impl JsonDecoder {
         let canonical = self.take_scalar()?;
         let mut cursor = Cursor::new(&canonical);
         cursor.enter();
-        let member = match cursor.next_key().and_then(|_| cursor.next_scalar()) {
-            Some(Scalar::String(key)) if key.eq_str(&self.path[level]) => Member::OnPath,
-            Some(Scalar::String(key)) => {
-                let Some(fields) = &self.envelope else { return self.take_colon(Member::Other) };
-                let wanted = fields.wants(|name| key.eq_str(name));
-                Member::Wanted(wanted.ok_or_else(|| self.bad(fields.unknown(&key.unescape())))?)
+        let (mut is_on_path, mut wanted) = (false, None);
+        if let Some(Scalar::String(key)) = cursor.next_key().and_then(|_| cursor.next_scalar()) {
+            is_on_path = key.eq_str(&self.path[level]);
+            if let (Some(fields), false) = (&self.envelope, is_on_path) {
+                let index = fields.wants(|name| key.eq_str(name));
+                wanted = Some(index.ok_or_else(|| self.bad(fields.unknown(&key.unescape())))?);
             }
-            _ => Member::Other,
-        };
-        self.take_colon(member)
-    }
-
-    fn take_colon(&mut self, member: Member) -> Result<Member, SourceError> {
+        }
         match self.peek()? {
             Some(b':') => self.consume(1),
             found => return Err(self.unexpected(found, "a colon")),
         }
-        Ok(member)
+        match wanted {
+            Some(index) => self.take_wanted(index)?,
+            None if is_on_path => {}
+            None => self.skip_value()?,
+        }
+        Ok(is_on_path)
     }
 
     /// Steps over a value and gives it to the envelope.
@@ -260,7 +246,7 @@ impl JsonDecoder {
 
     /// The length of the value that the window begins with, reading on until it holds all of it.
     fn value_length(&mut self, is_item: bool) -> Result<usize, SourceError> {
-        let limit_bytes = self.writer.limit_bytes();
+        let limit_bytes = self.writer.limit_bytes;
         let mut scanner = ValueScanner::new();
         let mut scanned_bytes = 0;
         loop {
@@ -384,19 +370,13 @@ impl JsonDecoder {
             Some(byte) if byte.is_ascii_graphic() => format!("there is {:?}", char::from(byte)),
             Some(byte) => format!("there is the byte 0x{byte:02x}"),
         };
-        let after = match self.items {
-            0 => String::new(),
-            items => format!(" after item {items}"),
-        };
+        let after = if self.items == 0 { String::new() } else { format!(" after item {}", self.items) };
         self.bad(format!("not a JSON document: {found}{after} where {wanted} should be{at}"))
     }
 
     /// The first `length` keys of the path, as they are written.
     fn path_to(&self, length: usize) -> String {
-        match Path::from_keys(&self.path[..length]) {
-            Ok(path) => path.to_string(),
-            Err(_) => "\"\"".to_owned(),
-        }
+        Path::from_keys(&self.path[..length]).map_or_else(|_| "\"\"".to_owned(), |path| path.to_string())
     }
 }
 
@@ -404,7 +384,7 @@ impl Decode for JsonDecoder {
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         if self.state == State::Start {
             self.walk_down()?;
-            self.state = State::FirstItem;
+            self.state = State::Items;
         }
         if self.state == State::End {
             return Ok(false);
@@ -416,7 +396,7 @@ impl Decode for JsonDecoder {
             self.state = State::End;
             return Ok(false);
         }
-        if self.state == State::NextItem {
+        if self.items > 0 {
             if found != Some(b',') {
                 return Err(self.unexpected(found, "a comma or a closing bracket"));
             }
@@ -437,7 +417,6 @@ impl Decode for JsonDecoder {
         self.writer.write_located(item, locate, out)?;
         self.consume(length);
         self.items += 1;
-        self.state = State::NextItem;
         Ok(true)
     }
 }

@@ -12,7 +12,6 @@ use super::input::Window;
 const LONE_LIST: &str = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
                          should be the entities, give its path (`records_path`), or push the object as application/json.";
 
-/// The decoder for [`crate::model::source::SourceFormat::Jsonl`].
 pub(super) struct JsonlDecoder {
     window: Window,
     writer: EntityWriter,
@@ -38,11 +37,11 @@ impl JsonlDecoder {
                 return Ok(Some((length, length + 1)));
             }
             searched = unread.len();
-            if searched > self.writer.limit_bytes() {
+            if searched > self.writer.limit_bytes {
                 let place = Place { item: self.items + 1, line: Some(self.lines + 1), column: None };
-                return Err(SourceError::too_large(place, self.writer.limit_bytes()));
+                return Err(SourceError::too_large(place, self.writer.limit_bytes));
             }
-            if !self.window.fill()? && self.window.has_ended() {
+            if !self.window.fill()? && self.window.ended {
                 return Ok((searched > 0).then_some((searched, searched)));
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! The steps follow. Each is a stream over the one before, so memory is bounded for any size:
 //!
-//! 1. [`SourceClient`] checks a URL, asks a server (`fetch`) or the store (`object`) and gives the body as a reader
-//!    (`reader`); [`SourceInput`] is that, a local file or the body of a request, and counts the bytes that pass
+//! 1. [`SourceClient`] checks a URL, asks a server (`fetch`) or the store (`object`) and gives the body as a reader;
+//!    [`SourceInput`] is that, a local file or the body of a request, and counts the bytes that pass
 //!    ([`Progress`]).
 //! 2. `compression` looks at the first bytes and unpacks gzip and Zstandard.
 //! 3. `detect` decides on the format.
@@ -29,7 +29,6 @@ mod json;
 mod jsonl;
 mod object;
 mod parquet;
-mod reader;
 mod receive;
 
 use std::fs::File;
@@ -51,14 +50,12 @@ pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient
 pub use self::envelope::EnvelopeFields;
 pub use self::error::{Place, SourceError};
 pub use self::expansion::ExpansionLimits;
-pub use self::input::{Progress, SourceInput};
-pub use self::reader::LeastRate;
+pub use self::input::{LeastRate, Progress, SourceInput};
 pub use self::receive::{ReceiveError, Received, Receiver};
 
 use self::entity::EntityWriter;
 use self::expansion::Expansion;
-use self::input::{Body, Counted, CountingReader, Window};
-use self::reader::StreamReader;
+use self::input::{Body, Counted, CountingReader, StreamReader, Window};
 
 /// The entities of a source, one after the other.
 pub trait Decode: Send {
@@ -154,12 +151,8 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 }
 
 /// Starts decoding a pushed JSON body: an object whose member `entities` is the array, with the members `fields` before
-/// or after it, and no others. The format and the records path of `options` do not count. Blocks while it
-/// reads.
-///
-/// # Errors
-/// The decoder gives [`SourceError::BadBody`] when the body is not such an object, and [`SourceError::BadDocument`]
-/// with its place for an item that is no entity.
+/// or after it, and no others ([`SourceError::BadBody`]). The format and the records path of `options` do not count.
+/// Blocks while it reads.
 pub fn open_push(
     input: SourceInput,
     options: &DecodeOptions,
@@ -245,10 +238,7 @@ fn open_as(
     let fetched_from = options.fetched_from.as_deref();
     let writer = EntityWriter::new(options.entity_limit_bytes, fetched_from, expansion.clone());
     let decoder: Box<dyn Decode> = match format {
-        SourceFormat::Json => match envelope {
-            Some(fields) => Box::new(json::JsonDecoder::enveloped(window, writer, fields)),
-            None => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
-        },
+        SourceFormat::Json => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref(), envelope)),
         SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
         SourceFormat::Csv | SourceFormat::Tsv => {
             let delimiter = if format == SourceFormat::Csv { b',' } else { b'\t' };
@@ -260,11 +250,11 @@ fn open_as(
                 if let Some(progress) = &shown {
                     progress.set(0);
                 }
-                Box::new(parquet::ParquetDecoder::try_new(file, writer, options, &expansion, shown)?)
+                Box::new(parquet::ParquetDecoder::try_new(file, None, writer, options, &expansion, shown)?)
             }
             _ => {
                 let (copy, charge) = spool(window, options)?;
-                Box::new(parquet::ParquetDecoder::try_new(copy, writer, options, &expansion, None)?.with_copy(charge))
+                Box::new(parquet::ParquetDecoder::try_new(copy, Some(charge), writer, options, &expansion, None)?)
             }
         },
     };
@@ -284,7 +274,7 @@ fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
 /// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides or the
 /// line is longer than an entity may be.
 fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
-    while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
+    while !window.ended && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();
         if content.starts_with(b"[") || detect::is_parquet(content) {
             break;

@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
-use super::input::{Progress, SourceInput};
-use super::reader::{Chunks, Patience};
+use super::input::{Patience, Progress, SourceInput};
 use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
 
@@ -27,8 +26,10 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
     };
     let mut names = url.key();
     if let Some(bucket) = url.bucket() {
-        let root = s3_root(store_url).filter(|root| root.first() == Some(&bucket));
-        let below = root.and_then(|root| strip(names, &root[1..]));
+        // The bucket, and the names of the prefix.
+        let root = store_url.strip_prefix("s3://").unwrap_or_default();
+        let root: Vec<&str> = root.split('/').filter(|name| !name.is_empty()).collect();
+        let below = root.split_first().filter(|(first, _)| **first == bucket).and_then(|(_, root)| strip(names, root));
         names = below.ok_or_else(|| bad("the object is not in the configured store".to_owned()))?;
     }
     let folder: Vec<&str> = prefix.split('/').collect();
@@ -39,12 +40,6 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
         )));
     }
     ObjectPath::parse(names.join("/")).map_err(|error| bad(error.to_string()))
-}
-
-/// The bucket and the names of the prefix of a store that is S3.
-fn s3_root(store_url: &str) -> Option<Vec<&str>> {
-    let rest = store_url.strip_prefix("s3://")?;
-    Some(rest.split('/').filter(|name| !name.is_empty()).collect())
 }
 
 /// What follows `start` in `names`.
@@ -68,10 +63,8 @@ pub(super) async fn open(
     let found = match answer {
         Err(_) => return Err(unreachable("the store did not answer in time")),
         Ok(Err(object_store::Error::NotModified { .. })) => {
-            return match known {
-                Some(known) => Ok(Opened::NotModified(known.clone())),
-                None => Err(unreachable("the store has not said what changed")),
-            };
+            let known = known.cloned().map(Opened::NotModified);
+            return known.ok_or_else(|| unreachable("the store has not said what changed"));
         }
         Ok(Err(object_store::Error::NotFound { .. })) => return Err(unreachable("the store has no such object")),
         Ok(Err(error)) => {
@@ -87,10 +80,9 @@ pub(super) async fn open(
         unreachable("the store broke off")
     });
     let patience = Patience { idle: limits.idle_timeout, until };
-    let late = |reason| SourceError::Unreachable { reason };
-    let chunks = Chunks::new(chunks.boxed(), patience, late);
-    let input = SourceInput { name: url.key().last().cloned(), progress, ..SourceInput::chunks(chunks) };
-    Ok(Opened::Document(Fetched { input, source_url: url.as_str().to_owned(), validators }))
+    let body = SourceInput::fetched(chunks.boxed(), patience);
+    let input = SourceInput { name: url.key().last().cloned(), progress, ..body };
+    Ok(Opened::Document(Fetched { input, validators }))
 }
 
 /// The store's own words may name its address and paths, which are the operator's.

@@ -13,9 +13,8 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::error::SourceError;
-use super::input::{Body, Progress, SourceInput};
-use super::reader::Chunks;
-use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolFull};
+use super::input::{Body, Chunks, Progress, SourceInput, check_size};
+use crate::storage::budget::{SpoolBudget, SpoolCharge};
 use crate::storage::temporary;
 
 /// Bytes of a document that are kept in memory.
@@ -25,8 +24,6 @@ const MEMORY_BYTES: usize = 256 << 10;
 pub enum ReceiveError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error(transparent)]
-    Full(#[from] SpoolFull),
     #[error("receiving a document: {0}")]
     Io(#[from] io::Error),
 }
@@ -123,10 +120,8 @@ impl Receiver {
         let length = chunk.len() as u64;
         self.came_bytes += length;
         self.brought_bytes += length;
-        if self.limit_bytes != 0 && self.came_bytes > self.limit_bytes {
-            return Err(super::input::over_limit(self.limit_bytes).into());
-        }
-        self.charge.add(length)?;
+        check_size(self.came_bytes, self.limit_bytes)?;
+        self.charge.add(length).map_err(SourceError::from)?;
         self.input.progress.add(length);
         self.head.extend_from_slice(&chunk);
         if self.head.len() > MEMORY_BYTES {

@@ -177,7 +177,7 @@ async fn what_the_operator_opens_passes() {
 /// Opens a source and gives its first bytes' origin, or the error.
 async fn open(outgoing: Outgoing, url: &str) -> Result<String, SourceError> {
     match SourceClient::new(outgoing, FetchLimits::default(), None).open(url, None).await? {
-        Opened::Document(fetched) => Ok(fetched.source_url),
+        Opened::Document(fetched) => Ok(fetched.validators.url),
         Opened::NotModified(_) => panic!("nobody asked"),
     }
 }

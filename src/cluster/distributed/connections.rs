@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -39,12 +39,8 @@ pub(super) struct Bounds {
     pub(super) silence: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        let (token_within, silence) = (Duration::from_secs(5), Duration::from_secs(30));
-        Bounds { at_once: 1_024, of_address: 64, token_within, silence }
-    }
-}
+pub(super) const NODE_BOUNDS: Bounds =
+    Bounds { at_once: 1_024, of_address: 64, token_within: Duration::from_secs(5), silence: Duration::from_secs(30) };
 
 /// Whether a connection is one of a node: a request with a good token came on it. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -60,37 +56,16 @@ impl Proof {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// A place among the connections of an address, until dropped.
-struct OfAddress {
-    addresses: Addresses,
-    address: IpAddr,
-}
+/// The connections of each address: one handle here, and one for each connection until it is dropped.
+#[derive(Default)]
+struct Addresses(HashMap<IpAddr, Arc<()>>);
 
 impl Addresses {
-    /// A place among at most so many; `None` if there is none.
-    fn place(&self, address: IpAddr, most: usize) -> Option<OfAddress> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(OfAddress { addresses: self.clone(), address })
-    }
-}
-
-impl Drop for OfAddress {
-    fn drop(&mut self) {
-        let mut counts = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
+    /// A place among the connections of an address; `None` if it has as many as it may.
+    fn place(&mut self, address: IpAddr, most: usize) -> Option<Arc<()>> {
+        self.0.retain(|_, place| Arc::strong_count(place) > 1);
+        let place = self.0.entry(address).or_default();
+        (Arc::strong_count(place) <= most).then(|| place.clone())
     }
 }
 
@@ -101,7 +76,7 @@ pub(super) struct Connection {
     until: Pin<Box<Sleep>>,
     silence: Duration,
     heard: Instant,
-    _of_address: OfAddress,
+    _of_address: Arc<()>,
     _of_all: OwnedSemaphorePermit,
 }
 
@@ -126,7 +101,7 @@ pub(super) fn incoming(
 fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connection> {
     let places = Arc::new(Semaphore::new(bounds.at_once));
     let state = (listener, places, Addresses::default());
-    futures::stream::unfold(state, move |(listener, places, addresses)| async move {
+    futures::stream::unfold(state, move |(listener, places, mut addresses)| async move {
         let of_all = places.clone().acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {

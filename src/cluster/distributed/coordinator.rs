@@ -29,12 +29,11 @@ use super::cut::{self, Cut};
 use super::gather::{Stage, TaskProgress, Tasks};
 use super::guard::Guard;
 use super::part_scan::{Files, PartCodec};
-use super::permits::TaskPermits;
-use super::task::Runner;
+use super::task::{Runner, TaskPermits};
 use super::worker::{self, Sessions};
 use crate::cluster::tls::NodeTls;
 use crate::cluster::token::NodeSecret;
-use crate::cluster::{address, affinity};
+use crate::cluster::{affinity, nodes};
 use crate::metrics::metrics;
 use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
 use crate::query::{Engine, Tenant};
@@ -94,10 +93,7 @@ struct Share {
 }
 
 impl Coordinator {
-    /// For queries of this engine, on files of this store. Connections are served by the runtime at hand.
-    ///
-    /// # Panics
-    /// Outside of a runtime.
+    /// For queries of this engine, on files of this store. Connections are served by the runtime that it is made in.
     pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
         let guard = Guard::new(options.secret.clone(), &options.own.name);
         let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
@@ -130,11 +126,11 @@ impl Coordinator {
         failed.retain(|_, since| now.duration_since(*since) < LEFT_ALONE);
         for Peer { name, address } in (self.options.peers)() {
             // One with TLS and one without cannot talk to each other.
-            let is_alike = address::parts(&address).1 == self.options.tls.is_some();
+            let is_alike = nodes::has_tls(&address) == self.options.tls.is_some();
             if name == own.name || failed.contains_key(&name) || !is_alike {
                 continue;
             }
-            nodes.extend(Url::parse(&address::url(&address)).ok().map(|url| share(name, url, false)));
+            nodes.extend(Url::parse(&nodes::url_of(&address)).ok().map(|url| share(name, url, false)));
         }
         nodes.sort_by(|one, other| (&one.name, &one.url).cmp(&(&other.name, &other.url)));
         nodes.dedup_by(|one, other| one.name == other.name);

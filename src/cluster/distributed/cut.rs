@@ -26,7 +26,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 
 use super::gather::{Gather, Tasks};
-use super::task::{NodeTask, Runner, Task};
+use super::task::{NodeTask, Runner};
 use crate::query::distribute::Divisible;
 use crate::query::fields::scan::FieldScan;
 use crate::query::operator::Above;
@@ -133,7 +133,7 @@ impl Cut {
     /// What all nodes give of what each does: a partition for each.
     fn gathered(&self, part: Arc<dyn ExecutionPlan>, ascending: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
         let gather = Gather::new(part.properties(), self.tasks.clone(), ascending);
-        let task = Arc::new(NodeTask::new(Task { runner: self.own.clone() }, part));
+        let task = Arc::new(NodeTask::new(self.own.clone(), part));
         let boundary = Arc::new(NetworkCoalesceExec::try_new(task, self.scans.len(), 1)?);
         Ok(Arc::new(Above::new(gather, boundary)))
     }

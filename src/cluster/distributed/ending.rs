@@ -38,7 +38,7 @@ pub(super) fn last(rows: u64, with_end: &SchemaRef) -> Result<RecordBatch> {
 pub(super) struct Ending {
     /// Of the rows, without the end.
     schema: SchemaRef,
-    node: String,
+    pub(super) node: String,
     rows: u64,
     has_ended: bool,
 }
@@ -46,10 +46,6 @@ pub(super) struct Ending {
 impl Ending {
     pub(super) fn new(schema: SchemaRef, node: String) -> Ending {
         Ending { schema, node, rows: 0, has_ended: false }
-    }
-
-    pub(super) fn node(&self) -> &str {
-        &self.node
     }
 
     /// The rows of a batch as they were made; `None` for the last row.

@@ -2,8 +2,8 @@
 //! gives all that it found, and its entities in their order.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
@@ -29,29 +29,28 @@ pub(super) enum Stage {
     Failed,
 }
 
-/// The task of a node.
 #[derive(Debug)]
 pub(super) struct TaskProgress {
     /// As given, without rows and bytes.
     pub(super) given: NodeUse,
     rows: AtomicU64,
     bytes: AtomicU64,
-    stage: AtomicU8,
+    /// How it has ended.
+    end: OnceLock<Stage>,
 }
 
 impl TaskProgress {
     pub(super) fn new(given: NodeUse) -> TaskProgress {
-        TaskProgress { given, rows: AtomicU64::new(0), bytes: AtomicU64::new(0), stage: AtomicU8::new(0) }
+        TaskProgress { given, rows: AtomicU64::new(0), bytes: AtomicU64::new(0), end: OnceLock::new() }
     }
 
-    fn set(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Relaxed);
+    fn set_end(&self, end: Stage) {
+        // It ends once.
+        let _ = self.end.set(end);
     }
 
-    /// How far it has come.
     pub(super) fn stage(&self) -> Stage {
-        let stages = [Stage::Running, Stage::Done, Stage::Refused, Stage::Failed];
-        stages[usize::from(self.stage.load(Ordering::Relaxed)).min(stages.len() - 1)]
+        self.end.get().copied().unwrap_or(Stage::Running)
     }
 
     fn count(&self, batch: &RecordBatch) {
@@ -132,8 +131,8 @@ impl Operator for Gather {
                 let batch = given.next().await;
                 match &batch {
                     Ok(Some(batch)) => task.count(batch),
-                    Ok(None) => task.set(Stage::Done),
-                    Err(error) => task.set(match error.find_root() {
+                    Ok(None) => task.set_end(Stage::Done),
+                    Err(error) => task.set_end(match error.find_root() {
                         DataFusionError::ResourcesExhausted(_) => Stage::Refused,
                         _ => Stage::Failed,
                     }),
@@ -164,7 +163,7 @@ impl Given {
             let Some(batch) = self.batches.next().await else { return self.ending.end().map(|()| None) };
             let Some(batch) = self.ending.rows(&batch?)? else { continue };
             if let Some(column) = self.ascending {
-                self.last = still_ascending(&batch, column, self.last, self.ending.node())?;
+                self.last = still_ascending(&batch, column, self.last, &self.ending.node)?;
             }
             return Ok(Some(batch));
         }

@@ -2,13 +2,9 @@
 //! ([`crate::cluster::token`]) for this node, its path and the tenant that it names.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures::future::{Either, Ready, ready};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request};
 use tonic::Status;
-use tonic::body::Body;
-use tower::{Layer, Service};
 
 use super::connections::Proof;
 use crate::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
@@ -37,6 +33,18 @@ impl Guard {
         request
     }
 
+    /// Lets a request of a node through, or says why not.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Status> {
+        if self.accepts(request) {
+            if let Some(proof) = request.extensions().get::<Proof>() {
+                proof.give();
+            }
+            return Ok(());
+        }
+        metrics().node_tasks.of(["refused".into()]).increment(1);
+        Err(Status::unauthenticated("the request is from no node of this service and of its version"))
+    }
+
     fn accepts<B>(&self, request: &Request<B>) -> bool {
         let sender = || {
             let token = text(request.headers(), TOKEN_HEADER)?;
@@ -48,10 +56,8 @@ impl Guard {
 
 /// What a request is; `None` if its tenant is no text.
 fn claim<'a, B>(receiver: &'a str, request: &'a Request<B>) -> Option<Claim<'a>> {
-    let said = match request.headers().contains_key(TENANT_HEADER) {
-        true => text(request.headers(), TENANT_HEADER)?,
-        false => "",
-    };
+    let headers = request.headers();
+    let said = if headers.contains_key(TENANT_HEADER) { text(headers, TENANT_HEADER)? } else { "" };
     let (method, target) = (request.method().as_str(), request.uri().path());
     Some(Claim { receiver, method, target, said })
 }
@@ -61,45 +67,6 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
-}
-
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
-
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { guard: self.clone(), inner }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Guarded<S> {
-    guard: Guard,
-    inner: S,
-}
-
-impl<S, B> Service<Request<B>> for Guarded<S>
-where
-    S: Service<Request<B>, Response = Response<Body>>,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, S::Error>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        if self.guard.accepts(&request) {
-            if let Some(proof) = request.extensions().get::<Proof>() {
-                proof.give();
-            }
-            return Either::Left(self.inner.call(request));
-        }
-        metrics().node_tasks.of(["refused".into()]).increment(1);
-        let refusal = Status::unauthenticated("the request is from no node of this service and of its version");
-        Either::Right(ready(Ok(refusal.into_http())))
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ mod ending;
 mod gather;
 mod guard;
 mod part_scan;
-mod permits;
 mod task;
 mod worker;
 

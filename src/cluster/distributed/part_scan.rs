@@ -15,7 +15,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::task::{NodeTask, Runner, Task};
+use super::task::{NodeTask, Runner};
 use crate::query::fields::part::FieldScanDescription;
 use crate::query::fields::scan::FieldScan;
 use crate::query::operator::{in_one_partition, leaf};
@@ -131,10 +131,8 @@ impl fmt::Debug for PartCodec {
 }
 
 fn is_of_diff(part: &Arc<dyn ExecutionPlan>) -> bool {
-    match part.downcast_ref::<PartScan>() {
-        Some(scan) => scan.is_of_diff(),
-        None => part.children().into_iter().any(is_of_diff),
-    }
+    let scan = part.downcast_ref::<PartScan>();
+    scan.map_or_else(|| part.children().into_iter().any(is_of_diff), PartScan::is_of_diff)
 }
 
 impl PhysicalExtensionCodec for PartCodec {
@@ -151,7 +149,7 @@ impl PhysicalExtensionCodec for PartCodec {
         match (operator, inputs) {
             (Operator::NodeTask, [input]) => {
                 let runner = Runner { is_of_diff: is_of_diff(input), ..runner.clone() };
-                Ok(Arc::new(NodeTask::new(Task { runner }, input.clone())))
+                Ok(Arc::new(NodeTask::new(runner, input.clone())))
             }
             (Operator::Scan(described), []) => {
                 Ok(Arc::new(PartScan::try_new(described, files.clone(), runner.engine.threads())?))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use datafusion::common::exec_err;
+use datafusion::common::{exec_datafusion_err, exec_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
@@ -16,18 +16,21 @@ use datafusion_distributed::{
     DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
     WorkerSessionBuilder,
 };
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Request};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::service::Routes;
 use tonic::transport::Server;
+use tower::layer::layer_fn;
+use tower::{ServiceExt, service_fn};
 
 use super::VERSION;
 use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
-use super::connections::{self, Bounds};
+use super::connections::{self, NODE_BOUNDS};
 use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartCodec, PartScan};
-use super::permits::TaskPermits;
-use super::task::{NodeTask, Runner};
+use super::task::{NodeTask, Runner, TaskPermits};
 use crate::cluster::tls::NodeTls;
 use crate::priority::Priority;
 use crate::query::engine::WeakEngine;
@@ -121,10 +124,7 @@ fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
         };
         Some(Tenant { key: key.parse().ok()?, anonymous })
     });
-    match tenant {
-        Some(tenant) => Ok(Some(tenant)),
-        None => exec_err!("{TENANT_HEADER} tells no tenant"),
-    }
+    tenant.map(Some).ok_or_else(|| exec_datafusion_err!("{TENANT_HEADER} tells no tenant"))
 }
 
 pub(super) async fn serve(
@@ -134,15 +134,27 @@ pub(super) async fn serve(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    let guarded = move |inner: Routes| {
+        let guard = guard.clone();
+        service_fn(move |request: Request<Body>| {
+            let (checked, inner) = (guard.check(&request), inner.clone());
+            async move {
+                match checked {
+                    Ok(()) => inner.oneshot(request).await,
+                    Err(refusal) => Ok(refusal.into_http()),
+                }
+            }
+        })
+    };
     let served = Server::builder()
-        .layer(guard)
+        .layer(layer_fn(guarded))
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(PING_EVERY))
         .http2_keepalive_timeout(Some(PING_ANSWERED_WITHIN))
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
         .serve_with_incoming_shutdown(
-            connections::incoming(listener, Bounds::default(), tls),
+            connections::incoming(listener, NODE_BOUNDS, tls),
             stop.clone().cancelled_owned(),
         );
     /// What still runs when the node ends, runs again elsewhere.

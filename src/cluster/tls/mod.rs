@@ -37,13 +37,8 @@ pub struct NodeTls {
 }
 
 impl NodeTls {
-    /// With this configuration; `None` without certificates. The files are looked at until the last handle is dropped.
-    ///
-    /// # Errors
-    /// [`TlsError`] names the file, and says what would be right.
-    ///
-    /// # Panics
-    /// Outside of a runtime.
+    /// With this configuration, within a runtime; `None` without certificates. The files are looked at until the last
+    /// handle is dropped.
     pub fn open(cluster: &Cluster) -> Result<Option<Arc<NodeTls>>, TlsError> {
         let Some(files) = Files::of(cluster) else { return Ok(None) };
         let contents = files.read()?;

@@ -276,7 +276,7 @@ impl Datasets {
     }
 
     async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
-        let last_attempts = self.catalog.last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
+        let last_attempts = self.catalog.attempts(dataset.id, None, SHOWN_ATTEMPTS).await?;
         Ok(OwnedDataset { dataset, last_attempts })
     }
 

@@ -168,7 +168,7 @@ impl Attempts {
     }
 
     async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
-        let attempts = self.catalog.last_attempts(lease.dataset.id, ATTEMPTS).await?;
+        let attempts = self.catalog.attempts(lease.dataset.id, None, ATTEMPTS).await?;
         let outcome =
             attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
         match outcome {

@@ -65,7 +65,6 @@ impl From<ReceiveError> for RefreshError {
     fn from(error: ReceiveError) -> RefreshError {
         match error {
             ReceiveError::Source(error) => error.into(),
-            ReceiveError::Full(full) => RefreshError::Full(full),
             ReceiveError::Io(error) => RefreshError::Storage(error.into()),
         }
     }

@@ -46,7 +46,6 @@ pub(super) fn unpack(
     kept: usize,
     expected: usize,
 ) -> Result<Vec<u8>, SourceError> {
-    let malformed = |codec: &str| damaged(&format!("a page is not well formed in its compression {codec}"));
     let packed = &bytes[kept..];
     let wanted = expected - kept;
     let mut unpacked = Vec::with_capacity(expected + 1);
@@ -60,28 +59,21 @@ pub(super) fn unpack(
         unpacked.resize(expected, 0);
         let length = decode(&mut unpacked[kept..])?;
         unpacked.truncate(kept + length);
-        Some(())
+        Some(length)
     };
     let limit = wanted as u64 + 1;
-    match compression {
-        Compression::SNAPPY => {
-            fill(&|out| snap::raw::Decoder::new().decompress(packed, out).ok()).ok_or_else(|| malformed("snappy"))?
-        }
-        Compression::LZ4_RAW => fill(&|out| lz4_block(packed, out)).ok_or_else(|| malformed("lz4_raw"))?,
-        Compression::LZ4 => {
-            fill(&|out| lz4_hadoop(packed, out).or_else(|| lz4_block(packed, out))).ok_or_else(|| malformed("lz4"))?
-        }
-        Compression::ZSTD(_) => {
-            fill(&|out| zstd::bulk::decompress_to_buffer(packed, out).ok()).ok_or_else(|| malformed("zstd"))?
-        }
+    let (codec, length) = match compression {
+        Compression::SNAPPY => ("snappy", fill(&|out| snap::raw::Decoder::new().decompress(packed, out).ok())),
+        Compression::LZ4_RAW => ("lz4_raw", fill(&|out| lz4_block(packed, out))),
+        Compression::LZ4 => ("lz4", fill(&|out| lz4_hadoop(packed, out).or_else(|| lz4_block(packed, out)))),
+        Compression::ZSTD(_) => ("zstd", fill(&|out| zstd::bulk::decompress_to_buffer(packed, out).ok())),
         Compression::GZIP(_) => {
             let mut decoder = flate2::bufread::MultiGzDecoder::new(packed).take(limit);
-            decoder.read_to_end(&mut unpacked).map_err(|_| malformed("gzip"))?;
+            ("gzip", decoder.read_to_end(&mut unpacked).ok())
         }
         Compression::BROTLI(_) => {
-            brotli_window_bytes(packed).ok_or_else(|| malformed("brotli"))?;
             let mut decoder = brotli::Decompressor::new(packed, BROTLI_BUFFER_BYTES).take(limit);
-            decoder.read_to_end(&mut unpacked).map_err(|_| malformed("brotli"))?;
+            ("brotli", brotli_window_bytes(packed).and_then(|_| decoder.read_to_end(&mut unpacked).ok()))
         }
         Compression::LZO | Compression::UNCOMPRESSED => {
             return Err(SourceError::document(
@@ -89,7 +81,8 @@ pub(super) fn unpack(
                  zstd, lz4, lz4_raw",
             ));
         }
-    }
+    };
+    length.ok_or_else(|| damaged(&format!("a page is not well formed in its compression {codec}")))?;
     Ok(unpacked)
 }
 

@@ -146,18 +146,18 @@ impl<'a> Lengths<'a> {
     fn begin_miniblock(&mut self) -> Result<(), DeltaError> {
         if self.widths.is_empty() {
             self.least = self.walker.number()?;
-            let start = self.walker.position();
+            let start = self.walker.position;
             self.walker.advance(self.minis)?;
-            self.widths = start..self.walker.position();
+            self.widths = start..self.walker.position;
         }
         self.width = u32::from(self.data[self.widths.start]);
         self.widths.start += 1;
         if self.width > 64 {
             return Err(DeltaError::Malformed);
         }
-        let start = self.walker.position();
+        let start = self.walker.position;
         self.walker.advance(self.per_mini.checked_mul(u64::from(self.width)).ok_or(DeltaError::Malformed)? / 8)?;
-        (self.packed, self.place) = (&self.data[start..self.walker.position()], 0);
+        (self.packed, self.place) = (&self.data[start..self.walker.position], 0);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl<'a> Lengths<'a> {
             // As many as fit in memory, of 31 bits each.
             sum += u64::from(length);
         }
-        Ok((sum, self.walker.position()))
+        Ok((sum, self.walker.position))
     }
 }
 

@@ -27,7 +27,6 @@ const ELEMENT_BYTES: u64 = 1 << 10;
 
 const ENCRYPTED: &str = "is encrypted, and strata has no keys: decrypt it before you import it";
 
-/// A footer that has passed the checks.
 pub(super) struct Footer {
     /// The struct `FileMetaData` with the fields that decoding needs.
     pub(super) metadata: Vec<u8>,

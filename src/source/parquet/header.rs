@@ -29,7 +29,6 @@ pub(super) enum PageType {
         repetition_bytes: u32,
         is_compressed: bool,
     },
-    /// Any other page, which is skipped.
     Index,
 }
 
@@ -38,7 +37,6 @@ pub(super) struct Header {
     pub(super) page_type: PageType,
     /// Bytes in the file, after the header.
     pub(super) compressed_bytes: u32,
-    /// Bytes without the compression.
     pub(super) uncompressed_bytes: u32,
     /// Values with nulls, which is levels; in a dictionary, entries.
     pub(super) values: u32,
@@ -120,7 +118,7 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
         _ => (values.ok_or(Malformed)?, encoding.ok_or(Malformed)?),
     };
     let [Some(compressed_bytes), Some(uncompressed_bytes)] = sizes else { return Err(Malformed) };
-    Ok((Header { page_type, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position()))
+    Ok((Header { page_type, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position))
 }
 
 /// A size or a count, which the format keeps in 31 bits.

@@ -281,10 +281,7 @@ impl Encoder for MapEncoder<'_> {
             }
             self.keys.encode(entry, out);
             out.push(b':');
-            match self.values.is_null(entry) {
-                true => out.extend_from_slice(b"null"),
-                false => self.values.encode(entry, out),
-            }
+            if self.values.is_null(entry) { out.extend_from_slice(b"null") } else { self.values.encode(entry, out) }
         }
         out.push(b'}');
     }

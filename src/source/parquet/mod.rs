@@ -46,14 +46,13 @@ use self::schema::ReadSchema;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError, quoted_name};
 use super::expansion::Expansion;
-use super::input::{Progress, over_limit};
+use super::input::{Progress, check_size};
 use super::{Decode, DecodeOptions};
 use crate::storage::budget::SpoolCharge;
 
 /// The text of a slice may be this long, or one entity's limit if that is more.
 const SLICE_TEXT_BYTES: usize = 4 * 1024 * 1024;
 
-/// The decoder for [`crate::model::source::SourceFormat::Parquet`].
 pub(super) struct ParquetDecoder {
     file: Arc<File>,
     /// The disk that `file` takes, if it is a copy.
@@ -76,16 +75,16 @@ pub(super) struct ParquetDecoder {
     rows: u64,
     rows_total: u64,
     text_total_bytes: u64,
-    source_limit_bytes: u64,
     became: Became,
     /// For a local file: its length, spread evenly over its rows, counts as read.
     progress: Option<Progress>,
 }
 
 impl ParquetDecoder {
-    /// Reads the footer. `progress` shows the reading of `file`; a copy of a stream was counted when it came.
+    /// Reads the footer. `progress` shows the reading of `file`; a `copy` of a stream was counted when it came.
     pub(super) fn try_new(
         file: File,
+        copy: Option<SpoolCharge>,
         writer: EntityWriter,
         options: &DecodeOptions,
         expansion: &Expansion,
@@ -106,13 +105,11 @@ impl ParquetDecoder {
             let reason = format!("its row groups have {rows} rows, and the footer says {total}");
             return Err(SourceError::document(reason));
         }
-        if options.source_limit_bytes != 0 && bytes > options.source_limit_bytes {
-            return Err(over_limit(options.source_limit_bytes));
-        }
+        check_size(bytes, options.source_limit_bytes)?;
         expansion.check(bytes)?;
         Ok(Self {
             file: Arc::new(file),
-            _copy: None,
+            _copy: copy,
             file_bytes,
             metadata,
             schema,
@@ -127,15 +124,9 @@ impl ParquetDecoder {
             rows: 0,
             rows_total: rows,
             text_total_bytes: 0,
-            source_limit_bytes: options.source_limit_bytes,
             became: Became { expansion: expansion.clone(), limit_bytes: options.source_limit_bytes, bytes: 0 },
             progress,
         })
-    }
-
-    /// The same decoder, for a copy that takes this much disk.
-    pub(super) fn with_copy(self, charge: SpoolCharge) -> Self {
-        Self { _copy: Some(charge), ..self }
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
@@ -230,19 +221,15 @@ impl ParquetDecoder {
 
     fn print_slice(&mut self) -> Result<bool, SourceError> {
         loop {
-            if self.slices.is_empty() {
-                match self.next_batch()? {
-                    Some(batch) => self.slices.push_back(batch),
-                    None => return Ok(false),
-                }
-            }
-            let Some(slice) = self.slices.pop_front() else {
-                return Ok(false);
+            let next = match self.slices.pop_front() {
+                None => self.next_batch()?,
+                slice => slice,
             };
+            let Some(slice) = next else { return Ok(false) };
             self.text.clear();
             self.text_position = 0;
             // An entity of exactly the limit must pass, and the line end after it.
-            let limit_bytes = SLICE_TEXT_BYTES.max(self.writer.limit_bytes().saturating_add(1));
+            let limit_bytes = SLICE_TEXT_BYTES.max(self.writer.limit_bytes.saturating_add(1));
             match guard(|| json::print(&slice, limit_bytes, &mut self.text))? {
                 Ok(()) => return Ok(true),
                 Err(_) if slice.num_rows() > 1 => {
@@ -251,7 +238,7 @@ impl ParquetDecoder {
                     self.slices.push_front(slice.slice(0, half));
                 }
                 Err(PrintError::TooLong) => {
-                    return Err(SourceError::too_large(self.place_of_next(), self.writer.limit_bytes()));
+                    return Err(SourceError::too_large(self.place_of_next(), self.writer.limit_bytes));
                 }
                 Err(PrintError::NoJson(reason)) => return Err(SourceError::item(self.place_of_next(), reason)),
             }
@@ -275,9 +262,7 @@ impl Decode for ParquetDecoder {
         self.writer.write_json(&rest[..length], place, out)?;
         self.text_position += length + 1;
         self.text_total_bytes += length as u64;
-        if self.source_limit_bytes != 0 && self.text_total_bytes > self.source_limit_bytes {
-            return Err(over_limit(self.source_limit_bytes));
-        }
+        check_size(self.text_total_bytes, self.became.limit_bytes)?;
         self.rows += 1;
         if let Some(progress) = &self.progress {
             let share = self.rows as f64 / self.rows_total.max(1) as f64;
@@ -293,7 +278,6 @@ struct Batches {
     batch_rows: usize,
 }
 
-/// One row group, as the library asks for it.
 struct OneRowGroup<'a> {
     decoder: &'a ParquetDecoder,
     row_group: &'a RowGroupMetaData,
@@ -357,7 +341,6 @@ fn damaged(reason: &str) -> SourceError {
     SourceError::document(format!("the Parquet file is damaged: {reason}"))
 }
 
-/// Decoding takes more memory than it may.
 fn over_memory_limit(what: &str, bytes: u64, limit_bytes: u64) -> SourceError {
     let reason = format!(
         "decoding the Parquet file takes too much memory: {what} would take {bytes} bytes of the {limit_bytes} that there are \

@@ -64,10 +64,8 @@ impl Account {
     }
 
     fn check(&self, bytes: u64) -> Result<(), SourceError> {
-        match self.taken_bytes().saturating_add(bytes) {
-            needed if needed > self.limit_bytes => Err(self.over(needed)),
-            _ => Ok(()),
-        }
+        let needed = self.taken_bytes().saturating_add(bytes);
+        if needed > self.limit_bytes { Err(self.over(needed)) } else { Ok(()) }
     }
 
     fn over(&self, needed_bytes: u64) -> SourceError {
@@ -104,7 +102,6 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// The column of a chunk in a file of `file_bytes`.
     pub(super) fn try_new(
         chunk: &ColumnChunkMetaData,
         file_bytes: u64,
@@ -152,12 +149,10 @@ impl Column {
         })
     }
 
-    /// The same error, which names the column.
     pub(super) fn name_in(&self, error: SourceError) -> SourceError {
         in_column(&self.described, error)
     }
 
-    /// Bytes of memory for one value while a batch is made.
     pub(super) fn value_bytes(&self) -> u64 {
         VALUE_BYTES + self.type_bytes as u64
     }
@@ -366,10 +361,8 @@ impl Pages {
             }
             _ => None,
         };
-        match levels {
-            Some(levels) => most_between_zeros(levels, width, u64::from(header.values), self.batch_rows),
-            None => u64::from(header.values),
-        }
+        let values = u64::from(header.values);
+        levels.map_or(values, |levels| most_between_zeros(levels, width, values, self.batch_rows))
     }
 }
 

@@ -11,7 +11,7 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use super::super::error::SourceError;
 use super::super::expansion::Expansion;
-use super::super::input::over_limit;
+use super::super::input::check_size;
 use super::header::{self, PageType};
 use super::pages::Column;
 use super::{damaged, over_memory_limit};
@@ -35,9 +35,7 @@ pub(super) struct Became {
 impl Became {
     fn add(&mut self, bytes: u64) -> Result<(), SourceError> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.limit_bytes != 0 && self.bytes > self.limit_bytes {
-            return Err(over_limit(self.limit_bytes));
-        }
+        check_size(self.bytes, self.limit_bytes)?;
         self.expansion.check(self.bytes)
     }
 }

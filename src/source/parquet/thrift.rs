@@ -29,16 +29,12 @@ impl ValueType {
 #[derive(Clone)]
 pub(super) struct Walker<'a> {
     bytes: &'a [u8],
-    position: usize,
+    pub(super) position: usize,
 }
 
 impl<'a> Walker<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0 }
-    }
-
-    pub(super) fn position(&self) -> usize {
-        self.position
     }
 
     fn byte(&mut self) -> Walked<u8> {
@@ -172,10 +168,7 @@ impl<'a> Walker<'a> {
 
     /// In a collection a boolean takes a byte.
     fn skip_element(&mut self, kind: ValueType, depth: usize) -> Walked<()> {
-        match kind {
-            ValueType::TRUE | ValueType::FALSE => self.advance(1),
-            kind => self.skip(kind, depth),
-        }
+        if matches!(kind, ValueType::TRUE | ValueType::FALSE) { self.advance(1) } else { self.skip(kind, depth) }
     }
 }
 

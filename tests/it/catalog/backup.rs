@@ -76,7 +76,7 @@ async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
     assert!(copy.claim_delivery().await.unwrap().is_none());
     assert!(!copy.files_held().await.unwrap());
     assert_eq!(copy.files_named(&["in the middle"]).await.unwrap().len(), 0);
-    let last = copy.last_attempts(dataset, 1).await.unwrap();
+    let last = copy.attempts(dataset, None, 1).await.unwrap();
     assert!(last[0].finished_at.is_some(), "{last:?}");
     let version = publish(&copy, dataset, "d").await.unwrap();
     assert_eq!(version.number, v(4));

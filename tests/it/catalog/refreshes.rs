@@ -60,7 +60,7 @@ async fn attempts(catalog: &Catalog, dataset: DatasetId) -> Vec<String> {
         };
         format!("{}: {outcome}", attempt.trigger.name())
     };
-    catalog.last_attempts(dataset, 1_000).await.unwrap().into_iter().map(text).collect()
+    catalog.attempts(dataset, None, 1_000).await.unwrap().into_iter().map(text).collect()
 }
 
 const CRASHED: &str = "ping: its process ended, or could not reach the catalog, before it was over";
@@ -270,15 +270,15 @@ async fn old_attempts_are_forgotten(database: Database) {
     assert_eq!((kept.len(), kept[0].as_str(), kept[999].as_str()), (1_000, "ping: number 54", "ping: old 46"));
     let sql = format!("SELECT COUNT(*) FROM refresh_attempts WHERE dataset_id = {dataset}");
     assert_eq!(database.number(&sql).await, 1_000);
-    assert_eq!(catalog.last_attempts(other, 2_000).await.unwrap().len(), 990);
+    assert_eq!(catalog.attempts(other, None, 2_000).await.unwrap().len(), 990);
     // Page by page.
-    let all = catalog.last_attempts(dataset, 2_000).await.unwrap();
+    let all = catalog.attempts(dataset, None, 2_000).await.unwrap();
     let next = catalog.attempts(dataset, Some(all[9].id), 10).await.unwrap();
     assert_eq!(next, all[10..20]);
     assert_eq!(catalog.attempts(dataset, Some(all[999].id), 10).await.unwrap(), []);
     assert_eq!(catalog.attempts(dataset, Some(AttemptId::new(u64::MAX)), 10).await.unwrap(), all[..10]);
     let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
-    assert_eq!(view.last_attempts, catalog.last_attempts(dataset, 10).await.unwrap());
+    assert_eq!(view.last_attempts, catalog.attempts(dataset, None, 10).await.unwrap());
     assert_eq!(catalog.dataset_view(DatasetId::new(99)).await.unwrap(), None);
 }
 

@@ -290,7 +290,7 @@ impl Cut {
         let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
         let (body, end) = slow_body();
         let cut = async {
-            while catalog.last_attempts(dataset, 10).await.expect("attempts").is_empty() {
+            while catalog.attempts(dataset, None, 10).await.expect("attempts").is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let locked = lock(&owned.service).await;
@@ -313,7 +313,7 @@ async fn a_push_that_the_catalog_cut_off_holds_its_dataset_no_longer_than_the_ca
     let pushed = owned.push(dataset, Body::from("[{\"a\":2}]")).await;
     assert_eq!(pushed.status, 200, "{}", pushed.text());
     let told: Vec<_> = catalog
-        .last_attempts(dataset, 10)
+        .attempts(dataset, None, 10)
         .await
         .expect("attempts")
         .into_iter()
@@ -327,7 +327,7 @@ async fn the_end_of_a_push_is_recorded_when_the_catalog_is_back_though_nobody_as
     let Cut { owned: _owned, dataset, catalog, locked } = Cut::off().await;
     sqlx::Connection::close(locked).await.expect("closed");
     let begun = Instant::now();
-    while catalog.last_attempts(dataset, 10).await.expect("attempts")[0].finished_at.is_none() {
+    while catalog.attempts(dataset, None, 10).await.expect("attempts")[0].finished_at.is_none() {
         // The lease would last for a minute.
         assert!(begun.elapsed() < HANG / 2);
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -32,7 +32,7 @@ fn fetch_with(url: &str, limits: &FetchLimits) -> Result<(String, Fetched), Sour
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut fetched = open_document(url, limits).await?;
-        let options = DecodeOptions { fetched_from: Some(fetched.source_url.clone()), ..DecodeOptions::default() };
+        let options = DecodeOptions { fetched_from: Some(fetched.validators.url.clone()), ..DecodeOptions::default() };
         let input = std::mem::replace(&mut fetched.input, SourceInput::stream(std::io::empty()));
         let text = tokio::task::spawn_blocking(move || decode(input, &options)).await.expect("the decoder runs");
         Ok((text, fetched))
@@ -119,7 +119,7 @@ fn redirects_are_followed_five_times() {
     let root = server.url("");
     let (text, fetched) = fetch(&server.url("/a.csv")).expect("an answer");
     assert_eq!(text, format!("{{\"a\":\"1\",\"_source\":\"{root}/opaque\"}}\n"));
-    assert_eq!(fetched.source_url, server.url("/opaque"));
+    assert_eq!(fetched.validators.url, server.url("/opaque"));
     assert!(fetch(&server.url("/r4")).is_ok());
     check_unreachable(&server.url("/r5"), "more than 5 redirects");
     check_unreachable(&server.url("/loop"), "more than 5 redirects");

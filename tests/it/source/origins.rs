@@ -53,7 +53,7 @@ async fn document(client: &SourceClient, url: &str, known: Option<&Validators>) 
 }
 
 async fn text_of(fetched: Fetched) -> Result<String, SourceError> {
-    let options = DecodeOptions { fetched_from: Some(fetched.source_url), ..DecodeOptions::default() };
+    let options = DecodeOptions { fetched_from: Some(fetched.validators.url), ..DecodeOptions::default() };
     decode(fetched.input, options).await
 }
 
