@@ -61,7 +61,7 @@ async fn explain(
     let principal = Holder::User(user.id);
     let reads = app.reads().clone();
     let explained = async move {
-        let explanation = reads.explain(&user, dataset, version, request, ignored).await?;
+        let explanation = reads.explain(Some(&user), dataset, version, request, ignored).await?;
         if !is_text {
             return Ok(Json(explanation).into_response());
         }

@@ -103,7 +103,7 @@ pub async fn plan(
             return Ok(None);
         }
     }
-    let mut builder = PieceBuilder { most_rows: row_group_rows, ..PieceBuilder::default() };
+    let mut builder = PieceBuilder::new(row_group_rows);
     let (mut own, mut own_bytes) = (Vec::new(), 0_u64);
     let most_bytes = limits.own_bytes.min(before.document_bytes.saturating_mul(limits.own_percent) / 100);
     for item in items {

@@ -79,7 +79,7 @@ pub fn own_rows(items: &[Item]) -> u64 {
 pub struct PieceBuilder {
     pub pieces: Vec<Piece>,
     /// Most rows of a row group of own entities.
-    pub most_rows: usize,
+    most_rows: usize,
     /// The row group of the next own entity, and what it has so far.
     row_group: u32,
     rows: usize,
@@ -87,6 +87,10 @@ pub struct PieceBuilder {
 }
 
 impl PieceBuilder {
+    pub fn new(most_rows: usize) -> PieceBuilder {
+        PieceBuilder { most_rows, ..PieceBuilder::default() }
+    }
+
     pub fn base(&mut self, row_group: u32, start: u32, rows: u32) {
         self.add(Piece { source: Source::Base, row_group, start, rows });
     }
