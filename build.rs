@@ -1,5 +1,5 @@
-//! Rebuilds when a migration is added: `sqlx::migrate!` reads the folder while compiling.
+//! Nothing to do. Cargo builds the build dependencies of a package only if it has a build script.
 
 fn main() {
-    println!("cargo:rerun-if-changed=sql");
+    println!("cargo:rerun-if-changed=build.rs");
 }

@@ -2,7 +2,7 @@
 
 use super::checksums::RecordChecksum;
 use super::convert::{to_named, to_time, to_unsigned};
-use super::engine::{Record, Row, Transaction, Value, select};
+use super::engine::{Record, Row, Transaction, Value, record, select};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
@@ -22,29 +22,30 @@ macro_rules! dataset_columns {
 }
 pub(super) use dataset_columns;
 
-#[derive(sqlx::FromRow)]
-struct DatasetRow {
-    dataset_id: i64,
-    owner_id: i64,
-    name: String,
-    name_slug: String,
-    private_key: Option<String>,
-    source: String,
-    format: Option<String>,
-    records_path: Option<String>,
-    publish_query: bool,
-    schedule: Option<String>,
-    index_paths: Option<String>,
-    ping_token: String,
-    latest_version: Option<i64>,
-    pinned_version: Option<i64>,
-    frozen: bool,
-    created_at: i64,
-    description: Option<String>,
-    licence: Option<String>,
-    listed: bool,
-    infer_types: bool,
-    record_checksum: Option<String>,
+record! {
+    struct DatasetRow {
+        dataset_id: i64,
+        owner_id: i64,
+        name: String,
+        name_slug: String,
+        private_key: Option<String>,
+        source: String,
+        format: Option<String>,
+        records_path: Option<String>,
+        publish_query: bool,
+        schedule: Option<String>,
+        index_paths: Option<String>,
+        ping_token: String,
+        latest_version: Option<i64>,
+        pinned_version: Option<i64>,
+        frozen: bool,
+        created_at: i64,
+        description: Option<String>,
+        licence: Option<String>,
+        listed: bool,
+        infer_types: bool,
+        record_checksum: Option<String>,
+    }
 }
 
 impl DatasetRow {

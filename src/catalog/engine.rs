@@ -7,12 +7,19 @@
 
 use std::collections::HashSet;
 
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row as _, Sqlite, Type};
+use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row as _, SqlStr, Sqlite, Type};
 
 use super::link::{Lent, Link, is_broken, within};
 use super::{CatalogError, Result};
+
+/// Makes the tables of a new catalog.
+pub(super) fn migrator(sql: &'static str) -> Migrator {
+    let initial = Migration::new(1, "initial".into(), MigrationType::Simple, SqlStr::from_static(sql), false);
+    Migrator::with_migrations(vec![initial])
+}
 
 /// Begins a PostgreSQL transaction that only reads, all as of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -61,7 +68,7 @@ impl Row {
     }
 }
 
-/// What a row stands for: also a tuple of its first columns, or any other type that derives `sqlx::FromRow`.
+/// What a row stands for, or a tuple of its first columns.
 pub(super) trait Record: Sized + Send + Unpin {
     fn from_row(row: &Row) -> Result<Self>;
 }
@@ -77,6 +84,20 @@ where
         })
     }
 }
+
+/// A struct that is read from the columns with the names of its fields.
+macro_rules! record {
+    (struct $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+        struct $name { $($field: $type),+ }
+
+        impl $crate::catalog::engine::Record for $name {
+            fn from_row(row: &$crate::catalog::engine::Row) -> $crate::catalog::Result<Self> {
+                Ok($name { $($field: row.get(stringify!($field))?),+ })
+            }
+        }
+    };
+}
+pub(super) use record;
 
 /// The statement that selects the columns of a macro from tables, with conditions.
 macro_rules! select {

@@ -10,9 +10,8 @@ use super::{Catalog, Result};
 
 const LISTED: i64 = 1_000;
 
-#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
-    #[sqlx(rename = "node_id")]
     pub id: String,
     /// Which process has the name: a random text, another one at each start.
     pub process: String,
@@ -32,7 +31,13 @@ pub struct Node {
 impl Record for Node {
     fn from_row(row: &Row) -> Result<Node> {
         Ok(Node {
-            registration: NewNode::from_row(row)?,
+            registration: NewNode {
+                id: row.get("node_id")?,
+                process: row.get("process")?,
+                version: row.get("version")?,
+                roles: row.get("roles")?,
+                internal_address: row.get("internal_address")?,
+            },
             started_at: row.time("nodes.started_at")?,
             seen_at: row.time("nodes.seen_at")?,
         })

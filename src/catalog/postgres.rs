@@ -5,17 +5,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
-use super::engine::Engine;
+use super::engine::{Engine, migrator};
 use super::error::of_connection;
 use super::link::{Link, Server};
 use super::outage::Outage;
 use super::{CatalogError, CatalogOptions, Result, Unavailability};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
+const SCHEMA: &str = include_str!("../../sql/postgres/0001_initial.sql");
 
 const CONNECTIONS: u32 = 16;
 
@@ -47,7 +46,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
     let connecting = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer());
     let mut migrating = connecting.map_err(named)?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
-    MIGRATIONS.run_direct(None, &mut migrating, false).await?;
+    migrator(SCHEMA).run_direct(None, &mut migrating, false).await?;
     migrating.close().await?;
 
     let outage = Arc::new(Outage::none());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::clock::{after, before};
 use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
-use super::engine::{AT_ONCE, Transaction, Value, placeholders, texts_found};
+use super::engine::{AT_ONCE, Transaction, Value, placeholders, record, texts_found};
 use super::{Catalog, CatalogError, FileId, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +72,15 @@ const PAGE: i64 = 100;
 static NAMED: LazyLock<String> =
     LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders(AT_ONCE)));
 
-#[derive(sqlx::FromRow)]
-struct ExportRow {
-    path: Option<String>,
-    size_bytes: i64,
-    entity_count: i64,
-    match_count: Option<i64>,
-    checksum: i64,
-    used_at: i64,
+record! {
+    struct ExportRow {
+        path: Option<String>,
+        size_bytes: i64,
+        entity_count: i64,
+        match_count: Option<i64>,
+        checksum: i64,
+        used_at: i64,
+    }
 }
 
 /// The export of a row; `None`: there is none, or it is being made.

@@ -9,19 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection};
 use tokio::time::{Instant, sleep};
 
-use super::engine::Engine;
+use super::engine::{Engine, migrator};
 use super::link::{Link, OpenedFile};
 use super::{CatalogError, CatalogOptions, Result};
 use crate::storage::durable;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
+const SCHEMA: &str = include_str!("../../sql/sqlite/0001_initial.sql");
 
 /// Connections that read at once: each a thread and a page cache of 2 MB. A look-up takes tens of microseconds.
 const READERS: u32 = 4;
@@ -111,7 +110,7 @@ async fn is_of_another_program(options: &SqliteConnectOptions, file: &Path) -> b
 async fn migrate(connection: &mut SqliteConnection) -> Result<()> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
-    MIGRATIONS.run_direct(None, &mut *transaction, false).await?;
+    migrator(SCHEMA).run_direct(None, &mut *transaction, false).await?;
     transaction.commit().await?;
     Ok(())
 }

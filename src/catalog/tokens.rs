@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::checksums::RecordChecksum;
 use super::clock::before;
 use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_unsigned};
-use super::engine::{Record, Row, Value};
+use super::engine::{Record, Row, Value, record};
 use super::users::{lock_owner, user_columns};
 use super::{Catalog, CatalogError, Result, UserId};
 use crate::model::scope::Scope;
@@ -38,13 +38,14 @@ pub struct TokenUser {
     pub scope: Scope,
 }
 
-#[derive(sqlx::FromRow)]
-struct TokenRow {
-    user_id: i64,
-    last_used_at: Option<i64>,
-    scope: String,
-    expires_at: Option<i64>,
-    record_checksum: Option<String>,
+record! {
+    struct TokenRow {
+        user_id: i64,
+        last_used_at: Option<i64>,
+        scope: String,
+        expires_at: Option<i64>,
+        record_checksum: Option<String>,
+    }
 }
 
 impl TokenRow {

@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 
 use super::attempts::kept_error;
 use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_time, to_unsigned};
-use super::engine::{Record, Row, Transaction, Value, select};
+use super::engine::{Record, Row, Transaction, Value, record, select};
 use super::{Catalog, CatalogError, Result};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
@@ -104,15 +104,16 @@ impl Record for Webhook {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct DeliveryRow {
-    dataset_name: String,
-    plan: String,
-    entity_count: i64,
-    refreshed_at: i64,
-    url: String,
-    secret: Option<String>,
-    registration: i64,
+record! {
+    struct DeliveryRow {
+        dataset_name: String,
+        plan: String,
+        entity_count: i64,
+        refreshed_at: i64,
+        url: String,
+        secret: Option<String>,
+        registration: i64,
+    }
 }
 
 macro_rules! webhook_columns {
