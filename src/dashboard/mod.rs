@@ -96,8 +96,11 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
+/// The path of a page, and what answers there.
+type Page = (&'static str, fn() -> MethodRouter<App>);
+
 /// Every page. For other methods and paths, programs get the response that they get without the dashboard.
-static PAGES: &[(&str, fn() -> MethodRouter<App>)] = &[
+static PAGES: &[Page] = &[
     ("/", || any(root)),
     ("/ui/assets/{name}", || get(visit::asset)),
     ("/ui/sign-in", || get(session::form).post(|form: Posted| form.respond(session::sign_in))),
