@@ -1,4 +1,5 @@
-//! `strata backup`: writes a directory that a server can serve; `strata restore`: puts it into an empty catalog and store.
+//! `strata backup`: writes a directory that a server can serve; `strata restore`: puts it into an empty catalog and
+//! store.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What is generated from the definition of the command line. `strata completions`: the script with which a shell completes
-//! command lines. `strata manual`: the manual pages.
+//! What is generated from the definition of the command line. `strata completions`: the script with which a shell
+//! completes command lines. `strata manual`: the manual pages.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! `/ui/new`: a new dataset, which has no version yet; and `…/clone`: one that begins with the newest version of another.
-//! The latter says what it will do before it is done.
+//! `/ui/new`: a new dataset, which has no version yet; and `…/clone`: one that begins with the newest version of
+//! another. The latter says what it will do before it is done.
 
 use askama::Template;
 use axum::body::Body;

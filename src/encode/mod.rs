@@ -50,8 +50,8 @@ pub trait Encode: Send + Sync {
 }
 
 /// Bounds the size of an entity as it is written, for it is written as a whole. Some forms of an answer repeat parts of
-/// an entity: indentation repeats blanks for every value, flattened names repeat the keys above them, and XML repeats the
-/// tag of an array for each of its elements. So a small entity can have a form that fits into no memory.
+/// an entity: indentation repeats blanks for every value, flattened names repeat the keys above them, and XML repeats
+/// the tag of an array for each of its elements. So a small entity can have a form that fits into no memory.
 #[derive(Clone, Copy, Debug)]
 pub struct EntityBound {
     most_bytes: usize,

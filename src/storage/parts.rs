@@ -15,9 +15,9 @@ use super::piece_list::PieceList;
 use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
-/// What the cache keeps a part under. `file` is the number of a file ([`Footer::id`]) or of an edited list, `page` that of
-/// a page of documents in its row group, `segment` that of a segment of the keyword index, `block` that of a block of
-/// the lists of a class in it.
+/// What the cache keeps a part under. `file` is the number of a file ([`Footer::id`]) or of an edited list, `page` that
+/// of a page of documents in its row group, `segment` that of a segment of the keyword index, `block` that of a block
+/// of the lists of a class in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
     Footer(Arc<str>),

@@ -66,10 +66,10 @@ pub(super) struct Form {
     pub(super) added: Added,
     /// How many of the fields that are folded away are used.
     pub(super) used: usize,
-    /// Whether they are unfolded: something is wrong with one, or a condition is begun. Folded ones that hold nothing are
-    /// for browsers without scripts alone: others make them once the page is there, since a browser looks at each field
-    /// before it is ready. One that holds something is there at once, so that nothing is lost when the form is sent
-    /// before.
+    /// Whether they are unfolded: something is wrong with one, or a condition is begun. Folded ones that hold nothing
+    /// are for browsers without scripts alone: others make them once the page is there, since a browser looks at each
+    /// field before it is ready. One that holds something is there at once, so that nothing is lost when the form is
+    /// sent before.
     pub(super) open: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,

@@ -1,4 +1,5 @@
-//! Query strings of management calls, and the fields of calls: those of the query or of the body, as the endpoint has it.
+//! Query strings of management calls, and the fields of calls: those of the query or of the body, as the endpoint has
+//! it.
 
 use std::convert::Infallible;
 

@@ -5,9 +5,36 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::physical_plan::metrics::Time;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::query::scan::access::PrunedBy;
-use crate::query::scan::report::AccessName;
+
+/// Where something was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessName {
+    /// The columns of one path.
+    ShreddedColumn,
+    /// The search text, which decides.
+    SearchText,
+    /// The search text, and the shapes that name the path of each of its texts.
+    SearchTextAndShapes,
+    /// The search text; what it found was verified in documents.
+    SearchTextThenDocuments,
+    /// Documents.
+    Documents,
+    /// The stored hash of every entity.
+    StoredHashes,
+    /// A code for what a path reaches in each entity, made once for a version.
+    Codes,
+    /// The order of all entities by a column, made once for a version.
+    KeptOrder,
+    /// The first entity of every group, found once for a version.
+    KeptSet,
+    /// The hash index of a column, made once for a version, and the column's values of the entities that it names.
+    HashIndex,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);

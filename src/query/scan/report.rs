@@ -5,37 +5,12 @@ use utoipa::ToSchema;
 
 use crate::model::path::Path;
 use crate::query::scan::access::{Access, PrunedBy};
+pub use crate::query::scan::metrics::AccessName;
 use crate::query::scan::metrics::{Counter, PredicateMetrics};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
 use crate::query::scan::spec::ScanSpec;
-
-/// Where something was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AccessName {
-    /// The columns of one path.
-    ShreddedColumn,
-    /// The search text, which decides.
-    SearchText,
-    /// The search text, and the shapes that name the path of each of its texts.
-    SearchTextAndShapes,
-    /// The search text; what it found was verified in documents.
-    SearchTextThenDocuments,
-    /// Documents.
-    Documents,
-    /// The stored hash of every entity.
-    StoredHashes,
-    /// A code for what a path reaches in each entity, made once for a version.
-    Codes,
-    /// The order of all entities by a column, made once for a version.
-    KeptOrder,
-    /// The first entity of every group, found once for a version.
-    KeptSet,
-    /// The hash index of a column, made once for a version, and the column's values of the entities that it names.
-    HashIndex,
-}
 
 /// What the scan of the version did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -350,7 +350,8 @@ async fn an_alternate_is_saved_or_as_it_was_wherever_the_store_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_in_parts_leaves_nothing_wherever_the_store_fails() {
     let doomed = Doomed::start().await;
-    // Text that does not compress, enough for two parts of the file. One word each, which costs the keyword index little.
+    // Text that does not compress, enough for two parts of the file. One word each, which costs the keyword index
+    // little.
     let mut random = rand::rngs::StdRng::seed_from_u64(7);
     let mut entity = || {
         let text: String = (0..60_000).map(|_| char::from(random.sample(rand::distr::Alphanumeric))).collect();
