@@ -156,6 +156,8 @@ async fn with_every_number_at_its_least_and_at_its_most_the_service_serves() {
             };
             set(&mut values, "sweep.older_than_s", "31536000");
             set(&mut values, "server.drain_notice_s", "0");
+            // The client would keep its connection until it takes it for idle.
+            set(&mut values, "server.drain_idle_s", "0");
         }
         let environment: Vec<(&str, &str)> =
             values.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
