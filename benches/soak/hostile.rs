@@ -70,7 +70,7 @@ struct World {
     address: SocketAddr,
     catalogue: String,
     measurements: String,
-    wide: u64,
+    wide: String,
     honest: User,
     hostile: User,
     /// A server on the loopback interface with a small document.
@@ -246,7 +246,7 @@ fn cases() -> Vec<Case> {
             pause: Duration::from_millis(20),
             honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
             attack: |world, number| {
-                let target = wide_target(world.wide, number);
+                let target = wide_target(&world.wide, number);
                 Box::pin(async move { dawdle(&world, &target).await })
             },
         },
@@ -257,7 +257,23 @@ fn cases() -> Vec<Case> {
             pause: Duration::from_millis(20),
             honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
             attack: |world, number| {
-                let target = wide_target(world.wide, number);
+                let target = wide_target(&world.wide, number);
+                Box::pin(async move {
+                    loop {
+                        let _ = whole(&world, hostile_address(0), &target).await;
+                    }
+                })
+            },
+        },
+        Case {
+            resource: "responses: exports",
+            hostile: "40 clients that export a wide dataset in every format",
+            attackers: 40,
+            pause: Duration::from_millis(20),
+            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
+            attack: |world, number| {
+                let format = ["csv", "tsv", "parquet", "xml", "json", "jsonl"][(number % 6) as usize];
+                let target = format!("{}?format={format}", world.wide);
                 Box::pin(async move {
                     loop {
                         let _ = whole(&world, hostile_address(0), &target).await;
@@ -353,7 +369,8 @@ async fn health_and_page(world: &World) -> io::Result<()> {
 }
 
 /// A response that takes long to build.
-fn wide_target(dataset: u64, number: u64) -> String {
+fn wide_target(path: &str, number: u64) -> String {
+    let dataset = path.split('/').nth(2).expect("a path with an id");
     match number % 3 {
         0 => format!("/dataset/profile?dataset_id={dataset}"),
         1 => format!("/ui/{dataset}/wide/v1?view=json"),
@@ -497,8 +514,18 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         duration.as_secs()
     );
     println!(
-        "{:<18}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>7}{:>8}",
-        "resource", "the hostile user", "alone", "beside", "p50 ms", "p99 ms", "p50 ms", "p99 ms", "ratio", "errors"
+        "{:<20}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}{:>8}",
+        "resource",
+        "the hostile user",
+        "alone",
+        "beside",
+        "p50 ms",
+        "p99 ms",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "ratio",
+        "errors"
     );
     let attackers = attackers();
     let mut complaints = 0;
@@ -524,7 +551,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         let errors = alone.errors.len() + beside.errors.len();
         let ms = |duration: Duration| format!("{:.1}", duration.as_secs_f64() * 1e3);
         println!(
-            "{:<18}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{ratio:>7.2}{errors:>8}",
+            "{:<20}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>9}{ratio:>7.2}{errors:>8}",
             case.resource,
             case.hostile,
             alone.samples.len(),
@@ -532,6 +559,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
             ms(alone.samples.percentile(50)),
             ms(alone.samples.percentile(99)),
             ms(beside.samples.percentile(50)),
+            ms(beside.samples.percentile(90)),
             ms(beside.samples.percentile(99)),
         );
         for error in alone.errors.iter().chain(&beside.errors).take(3) {
@@ -551,7 +579,7 @@ async fn prepare(server: &Server) -> World {
         address: server.address,
         catalogue: server.catalogue.clone(),
         measurements: server.measurements.clone(),
-        wide: server.wide,
+        wide: server.wide.clone(),
         honest: User {
             email: "honest@example.org",
             token: server.add_user("honest@example.org"),

@@ -19,8 +19,8 @@ pub struct Server {
     pub catalogue: String,
     /// The path of the measurements' version.
     pub measurements: String,
-    /// The id of a dataset whose profile is as large as profiles can be.
-    pub wide: u64,
+    /// The path of a version whose profile is as large as profiles can be.
+    pub wide: String,
     directory: PathBuf,
 }
 
@@ -49,7 +49,6 @@ impl Server {
             let field = |field| format!("\"field_number_{field}\":\"{position}-{field}-{}\"", "x".repeat(30));
             let _ = write!(line, "{{{}}}", (0..10_000).map(field).collect::<Vec<_>>().join(","));
         });
-        let wide = wide.split('/').nth(2).and_then(|id| id.parse().ok()).expect("a path with an id");
         let mut command = strata(directory);
         command.env("STRATA_LOG__LEVEL", "warn");
         // The rates of reads: few addresses make all requests here.
