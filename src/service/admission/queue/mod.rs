@@ -10,7 +10,7 @@
 //! 3. **Turns.** Those who wait stand in a queue for each holder. Users and anonymous holders take turns, and inside
 //!    each of the two the holders do. Whoever is next and needs more than is free is waited for: nobody passes it, so
 //!    that much is not starved by little. Only a holder that waits for its own units (1), or all anonymous ones that do
-//!    (2), are passed.
+//!    (2), are passed. If one gives up while others wait for it, its holder goes to the end of the turns of its kind.
 //! 4. **A bounded queue, from which the longest is cut.** When it is full, users and anonymous holders have half of it
 //!    each for sure; inside a half, one that comes takes the place of the last one of the holder with most in the
 //!    queue, unless that is its own.
@@ -78,12 +78,6 @@ pub(crate) struct Grant<W> {
     pub holder: Holder,
     pub units: u64,
     pub tell: W,
-}
-
-enum NextInLine {
-    /// Its units are free; its place among the turns of its kind.
-    Granted(Holder, usize),
-    Waits(Holder, Ticket),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +171,7 @@ impl<W> FairQueue<W> {
 
     /// Takes one out of the queue, if it still is in there. Grants may follow.
     pub(crate) fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
-        let was_waited_for = self.waited_for() == Some((holder, ticket));
+        let was_waited_for = self.is_waited_for(holder, ticket);
         let account = self.accounts.get_mut(&holder)?;
         let at = account.queue.iter().position(|waiter| waiter.ticket == ticket)?;
         let waiter = account.queue.remove(at)?;
@@ -207,34 +201,35 @@ impl<W> FairQueue<W> {
 
     /// The next one that waits no longer, because it has its units.
     pub(crate) fn grant(&mut self) -> Option<Grant<W>> {
-        match self.next_in_line()? {
-            NextInLine::Granted(holder, at) => self.grant_to(holder, at),
-            NextInLine::Waits(..) => None,
-        }
+        let (holder, at) = self.next_in_line()?;
+        self.grant_to(holder, at)
     }
 
-    /// The one that all others wait for, because it is next and needs more than is free.
-    fn waited_for(&self) -> Option<(Holder, Ticket)> {
-        match self.next_in_line()? {
-            NextInLine::Granted(..) => None,
-            NextInLine::Waits(holder, ticket) => Some((holder, ticket)),
-        }
-    }
-
-    /// Whose turn it is; `None` where all that wait are kept by their shares.
-    fn next_in_line(&self) -> Option<NextInLine> {
+    /// Whose turn it is, and its place among the turns of its kind; `None` where all that wait are kept by their
+    /// shares, or by one that needs more than is free.
+    fn next_in_line(&self) -> Option<(Holder, usize)> {
         for kind in [self.next, self.next.other()] {
             for (at, holder) in self.turns[kind as usize].iter().enumerate() {
                 let waiter = self.accounts.get(holder)?.queue.front()?;
                 match self.obstacle(*holder, waiter.units) {
-                    None => return Some(NextInLine::Granted(*holder, at)),
+                    None => return Some((*holder, at)),
                     Some(Obstacle::Share) => {}
                     Some(Obstacle::Reserve) => break,
-                    Some(Obstacle::Units) => return Some(NextInLine::Waits(*holder, waiter.ticket)),
+                    Some(Obstacle::Units) => return None,
                 }
             }
         }
         None
+    }
+
+    /// Whether others of its kind wait for this one: it is next among them, and needs more than is free.
+    fn is_waited_for(&self, holder: Holder, ticket: Ticket) -> bool {
+        let heads = self.turns[holder.kind() as usize].iter().filter_map(|holder| {
+            let waiter = self.accounts.get(holder)?.queue.front()?;
+            Some((waiter.ticket, self.obstacle(*holder, waiter.units)))
+        });
+        let next = heads.into_iter().find(|(_, obstacle)| *obstacle != Some(Obstacle::Share));
+        next.is_some_and(|(next, obstacle)| next == ticket && obstacle.is_some())
     }
 
     fn turn_of(&self, holder: Holder) -> Option<usize> {

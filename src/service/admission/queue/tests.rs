@@ -288,6 +288,20 @@ fn one_that_leaves_while_all_wait_for_it_has_had_its_turn() {
     assert!(model.granted.contains(&patient), "and that of other users before it has one again");
 }
 
+/// One that asked for more than anonymous holders had left kept all others from their units, with new requests in place
+/// of those that had given up.
+#[test]
+fn one_that_leaves_while_anonymous_holders_wait_for_it_has_had_its_turn() {
+    let mut model = Model::new(Shares { share_percent: 100, user_percent: 50, ..shares_of(10, 1_000) });
+    model.asks(anonymous(1), 3);
+    model.asks(anonymous(2), 5);
+    let small = model.asks(anonymous(3), 1);
+    model.asks(anonymous(2), 5);
+    assert!(!model.granted.contains(&small));
+    model.leaves(0);
+    assert!(model.granted.contains(&small), "the turn of those behind it has come");
+}
+
 #[test]
 fn what_needs_much_is_not_passed_by_what_needs_little() {
     let mut model = Model::new(Shares { share_percent: 100, ..shares_of(10, 1_000) });
