@@ -3,7 +3,6 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use strata::service::DEMO_OWNER;
 
@@ -12,9 +11,6 @@ use crate::support::scripts::{node_tools, tools_file};
 
 const EMAIL: &str = "grace@example.test";
 const PASSWORD: &str = "the password of Grace";
-
-/// One browser at a time: each takes a core and much memory.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// Entities of the large dataset, unless `TEST_ENTITIES` says how many. With a binary that is optimized, a million:
 ///
@@ -67,7 +63,6 @@ impl Served {
 
     /// What a program prints that ends well.
     fn drive(&self, program: &str, arguments: &[&str]) -> String {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let programs = Programs::beside_their_packages();
         let mut command = Command::new("node");
         command.arg(programs.path(program)).arg(&self.server.base_url).args(arguments);
