@@ -205,8 +205,8 @@ impl<W> FairQueue<W> {
         self.grant_to(holder, at)
     }
 
-    /// Whose turn it is, and its place among the turns of its kind; `None` where all that wait are kept by their
-    /// shares, or by one that needs more than is free.
+    /// Whose turn it is, and its place among the turns of its kind; `None` if all that wait have reached their
+    /// shares, or wait for one that needs more than is free.
     fn next_in_line(&self) -> Option<(Holder, usize)> {
         for kind in [self.next, self.next.other()] {
             for (at, holder) in self.turns[kind as usize].iter().enumerate() {

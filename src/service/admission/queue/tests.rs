@@ -288,10 +288,9 @@ fn one_that_leaves_while_all_wait_for_it_has_had_its_turn() {
     assert!(model.granted.contains(&patient), "and that of other users before it has one again");
 }
 
-/// One that asked for more than anonymous holders had left kept all others from their units, with new requests in place
-/// of those that had given up.
+/// A holder that needed more than anonymous ones had left delayed all others for as long as it sent new requests.
 #[test]
-fn one_that_leaves_while_anonymous_holders_wait_for_it_has_had_its_turn() {
+fn one_that_leaves_at_the_reserve_has_had_its_turn() {
     let mut model = Model::new(Shares { share_percent: 100, user_percent: 50, ..shares_of(10, 1_000) });
     model.asks(anonymous(1), 3);
     model.asks(anonymous(2), 5);
