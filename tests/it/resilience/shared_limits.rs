@@ -169,14 +169,16 @@ async fn a_redis_that_is_killed_and_comes_back_is_used_again() {
     }
     eventually("both have noticed", async || {
         let shared = [&two.first, &two.second].map(|service| service.app.rate_limiter().is_shared());
-        shared == [false, false] && said(&log, "Redis does not answer") == 2
+        shared == [false, false] && said(&log, "Redis does not answer") >= 2
     })
     .await;
     redis.restart();
     eventually("they count together again", async || two.are_shared()).await;
     two.assert_together().await;
-    // Each process has said it once, whatever it tried meanwhile.
-    assert_eq!((said(&log, "Redis does not answer"), said(&log, "Redis answers")), (2, 2));
+    // Each process says it once for an outage, not for each of the 20 requests. On a busy machine Redis also answers too
+    // late.
+    let (lost, found) = (said(&log, "Redis does not answer"), said(&log, "Redis answers"));
+    assert!(lost == found && (2..10).contains(&lost), "{lost} times lost, {found} times found");
 }
 
 #[tokio::test]

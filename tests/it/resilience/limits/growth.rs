@@ -47,7 +47,7 @@ async fn an_entity_that_grows_without_bound_is_refused_and_takes_no_memory() {
         let answer = world.read(&dataset, query).await;
         answer.is(if query == "keep_field=a" { &[200] } else { &[400] }, query);
     }
-    let grown = peak_bytes(world.server.process_id()) - before;
+    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
     assert!(grown < 400 << 20, "{} MiB", grown >> 20);
     world.is_well().await;
     world.end();
@@ -77,7 +77,7 @@ async fn wide_and_sparse_tables_take_the_memory_that_is_promised() {
     answer.is(&[200], "a sample");
     let encoders = std::thread::available_parallelism().map_or(1, usize::from).min(4) as u64;
     let promised = (40 << 20) + 9_000 * (20 << 10) + encoders * (8 << 20);
-    let grown = peak_bytes(world.server.process_id()) - before;
+    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB for a Parquet export of 9,000 columns; {} MiB are promised", grown >> 20, promised >> 20);
     assert!(grown < promised, "{} MiB, {} were promised", grown >> 20, promised >> 20);
 
@@ -88,7 +88,7 @@ async fn wide_and_sparse_tables_take_the_memory_that_is_promised() {
     let answer = world.read(&format!("{id}/sparse"), "format=csv&limit=20000").await;
     answer.is(&[200], "a table");
     assert!(answer.body.len() > 20_000 * 8_999, "{} bytes", answer.body.len());
-    let grown = peak_bytes(world.server.process_id()) - before;
+    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB for a table of 180 MB", grown >> 20);
     assert!(grown < 128 << 20, "{} MiB", grown >> 20);
     world.end();
@@ -132,7 +132,7 @@ async fn slow_readers_of_samples_keep_no_export_waiting() {
     let answer = world.read(&format!("{id}/noise"), "format=parquet&sample=15000").await;
     answer.is(&[200], "a thirteenth");
     assert!(answer.body.starts_with(b"PAR1") && answer.body.ends_with(b"PAR1"));
-    let grown = peak_bytes(world.server.process_id()) - before;
+    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB with twelve readers that take nothing", grown >> 20);
     assert!(grown < 256 << 20, "{} MiB", grown >> 20);
     // They are whole when they are read after all.
