@@ -24,8 +24,8 @@ const SLOW_READERS: usize = 300;
 /// Clients of one address that read at the same time.
 const FAST_READERS: usize = 40;
 
-/// How often a target is read before its polls count as long. Other processes interrupt polls, too, but what is built in
-/// one is long each time.
+/// How often a target is read before its polls count as long. Other processes interrupt polls, too, but a response that
+/// is built in a poll is late each time.
 const TRIES: usize = 3;
 
 /// By how much the slow readers may raise the resident memory.
