@@ -58,10 +58,9 @@ impl Figures {
 
     /// Replaces the file.
     pub fn write(&self, path: &Path) {
-        let mut text =
-            "# Instructions of one run of each hot path. `cargo bench --bench instructions -- --write` writes \
-                        this file.\n\n"
-                .to_owned();
+        let mut text = "# Instructions of one run of each hot path.
+# `cargo bench --profile dist --bench instructions -- --write` writes this file.\n\n"
+            .to_owned();
         let _ = write!(text, "{}", toml::to_string(self).expect("figures are TOML"));
         std::fs::write(path, text).expect("the file can be written");
     }

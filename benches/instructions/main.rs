@@ -2,11 +2,13 @@
 //! machine, so a change of some percent shows.
 //!
 //! ```text
-//! cargo bench --bench instructions                  exit code 1 if a path takes more than 1.1 times its figure
-//! cargo bench --bench instructions -- --only page   the paths whose name holds the text
-//! cargo bench --bench instructions -- --most 1.01
-//! cargo bench --bench instructions -- --write       writes benches/instructions/figures.toml
+//! cargo bench --profile dist --bench instructions   exit code 1 if a path takes more than 1.1 times its figure
+//!     ... -- --only page                            the paths whose name holds the text
+//!     ... -- --most 1.01
+//!     ... -- --write                                writes benches/instructions/figures.toml
 //! ```
+//!
+//! Count in the profile `dist`, which is that of the packages.
 //!
 //! 1. The entities of the benchmark of reads are imported, 20,000 of them. Each of the [`paths`] is taken once, and its
 //!    answer compared with what the generator knows.
