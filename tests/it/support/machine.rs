@@ -161,6 +161,8 @@ impl Server {
         // A file takes any number of log lines while nobody reads; a pipe would fill up.
         let log = machine.path("log");
         let errors = std::fs::File::create(&log).expect("the log");
+        // Clients of tests keep idle connections; each stop would wait for them.
+        command.env("STRATA_SERVER__DRAIN_IDLE_S", "0");
         command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().expect("the binary runs");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
