@@ -351,7 +351,7 @@ fn edited_bounds_contain_every_value() {
     let files = Files::new();
     let rounds = vec(vec(neighbour_edit(), 1..4), 1..4);
     let ways = (0..3_usize, 0..4_usize, 0..3_u32);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(300), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(100), ..PropertyConfig::default() });
     let made_beside = std::cell::Cell::new(0);
     let result =
         runner.run(&(vec(neighbour_entity(), 1..20), rounds, ways), |(entities, rounds, (rows, shredded, gap))| {

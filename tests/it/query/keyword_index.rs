@@ -106,7 +106,7 @@ fn searches_are_exact_over_any_segments() {
     let place = || (any::<Index>(), any::<Index>(), 1..12_usize);
     let search = (vec((place(), prop::option::weighted(0.2, text())), 1..4), 0..6_usize, any::<bool>(), 0..3_usize);
     let ways = (0..4_usize, 0..4_usize, 0..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(20), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), vec(search, 6..12), ways), |(entities, searches, (rows, size, lab))| {
         let options = WriteOptions {
             row_group_rows: [1, 3, 7, 64][rows],

@@ -45,7 +45,7 @@ fn ranges_are_exact_over_any_entities_beside_all_other_steps() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), vec(range_plan(), 1..4), any::<Index>(), any::<bool>()), 12..24);
     let ways = (0..4_usize, 0..5_usize, 0..3_usize, 0..6_usize, 0..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(60), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, limits, shredding))| {
         let options = WriteOptions {
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],

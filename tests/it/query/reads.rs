@@ -28,7 +28,7 @@ fn any_request_is_answered_as_the_reference_answers() {
     let sample = prop_oneof![(0..8_u64).boxed(), Just(1_000).boxed(), Just(u64::MAX).boxed()];
     let seed = prop_oneof![(0..3_u64).boxed(), any::<u64>().boxed()];
     let plans = vec((plan(), (sample, seed), 0..9_usize), 8..16);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(25), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, bounds, lab, indexed))| {
         let options = WriteOptions {
             threads: 1,

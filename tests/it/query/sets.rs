@@ -290,7 +290,7 @@ fn check(
 #[test]
 fn sets_and_orders_are_those_of_the_reference() {
     let lab = Lab::new();
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(15), ..PropertyConfig::default() });
     let ways = (0..4_usize, 0..3_usize);
     let result = runner.run(&(entities(), vec(plan(), 8..16), ways), |(entities, plans, (rows, bounds))| {
         let options = WriteOptions {

@@ -25,7 +25,7 @@ fn filters_are_exact_over_any_shapes() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), 0..4_usize, any::<Index>()), 12..24);
     let ways = (0..4_usize, 0..6_usize, 0..3_usize, 0..4_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(20), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, limits))| {
         let options = WriteOptions {
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],

@@ -57,7 +57,7 @@ fn shapes_are_the_paths_of_scalars_in_order() {
     let files = Files::new();
     let lists = vec(prop_oneof![2 => hostile::entity().boxed(), 1 => crate::support::reads::alike().boxed()], 1..30);
     let ways = (0..3_usize, any::<bool>(), 1..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(60), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
     let result = runner.run(&(lists, ways), |(entities, (rows, all, threads))| {
         let options = WriteOptions {
             threads,

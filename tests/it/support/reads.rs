@@ -679,7 +679,7 @@ pub fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
     }
 }
 
-/// More cases where more are asked for.
+/// `PROPTEST_CASES`, or the usual number of cases.
 pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
