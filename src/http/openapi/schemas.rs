@@ -106,7 +106,9 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
                 .property("never", paths())
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
-        FieldKind::WholeNumber => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        FieldKind::WholeNumber => {
+            object().schema_type(Type::Integer).minimum(Some(0_usize)).maximum(Some(u64::MAX as usize))
+        }
         FieldKind::Edits => {
             let entity = || Ref::from_schema_name("Entity");
             let edit = ObjectBuilder::new()
