@@ -21,19 +21,20 @@
 //! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
 //! | [`storage`] | version files: layout, profile, keyword index, shapes, writer, reader, cache |
 //! | [`net`] | outgoing requests: which addresses they may reach |
-//! | [`document`] | one entity as JSON text: pure functions over bytes |
+//! | [`strata_json`] | a crate of its own: one entity as JSON text, pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
 //! | [`metrics`] | what the service measures about itself |
 //! | [`memory`] | how much memory the process may use |
 //! | [`crash`] | where tests end the process |
 //! | [`priority`] | threads that give way |
-//! | [`model`] | plain types that all share |
+//! | [`strata_types`] | a crate of its own: plain types that all share |
 //!
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `dashboard` > `http` >
 //! `service` > {`diff`, `cluster`} > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} >
-//! `document` > {`config`, `metrics`, `crash`, `memory`, `priority`} > `model`. A test reads the sources and checks it.
+//! {`config`, `metrics`, `crash`, `memory`, `priority`}. A test reads the sources and checks it. The crates
+//! `strata-json` and, below it, `strata-types` use none of them.
 //!
 //! # Where to add things
 //!
@@ -50,7 +51,7 @@
 //! | an error status | an arm of the one match in `http/error/` |
 //! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
 //! | a configuration option | one documented field in a file of `config/`; its case in `tests/it/resilience/limits/options.rs` if it bounds requests |
-//! | a fixed limit | one entry in `model/limits.rs`, its case in `tests/it/resilience/limits/fixed.rs` |
+//! | a fixed limit | one entry in `types/limits.rs`, its case in `tests/it/resilience/limits/fixed.rs` |
 //! | a metric | one documented field in `metrics/mod.rs` |
 
 #![warn(clippy::large_futures)]
@@ -63,12 +64,10 @@ pub mod config;
 pub mod crash;
 pub mod dashboard;
 pub mod diff;
-pub mod document;
 pub mod encode;
 pub mod http;
 pub mod memory;
 pub mod metrics;
-pub mod model;
 pub mod net;
 pub mod priority;
 pub mod query;

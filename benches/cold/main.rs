@@ -31,9 +31,9 @@ use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use strata::encode::ContentCoding;
 use strata::http::params;
-use strata::model::ids::DatasetId;
-use strata::model::version::VersionSelector;
 use strata::service::{AnswerBody, App, Authorization, Client, ReadTarget};
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use delaying::Delaying;
 use support::entities::{self, Generator, Probes};

@@ -10,9 +10,9 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
-use strata::model::ids::DatasetId;
-use strata::model::version::VersionSelector;
 use strata::service::{App, ImportProgress, ImportRequest, ReadTarget};
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 use tower::Service;
 
 use crate::IMPORTED;
@@ -148,7 +148,7 @@ impl Serving {
             records_path: None,
             publish_query: false,
             infer_types: false,
-            about: strata::model::dataset::About::default(),
+            about: strata_types::dataset::About::default(),
         };
         let imported = self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await;
         assert_eq!(imported.expect("an import").entity_count, IMPORTED);

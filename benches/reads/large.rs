@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use strata::model::ids::DatasetId;
-use strata::model::version::VersionSelector;
 use strata::service::{App, ReadTarget};
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use crate::cases;
 use crate::support::import;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use strata::model::ids::DatasetId;
-use strata::model::version::VersionSelector;
 use strata::service::{App, ReadTarget};
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use crate::cases;
 use crate::support::import;

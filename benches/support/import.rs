@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use strata::config::Config;
-use strata::model::user::Plan;
 use strata::service::{App, ImportProgress, ImportRequest};
+use strata_types::user::Plan;
 
 use super::process::{cpu_seconds, run_self, status};
 
@@ -100,7 +100,7 @@ fn run(paths: &[PathBuf]) {
             records_path: None,
             publish_query: false,
             infer_types: false,
-            about: strata::model::dataset::About::default(),
+            about: strata_types::dataset::About::default(),
         };
         // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
         let _ = std::fs::write("/proc/self/clear_refs", "5");

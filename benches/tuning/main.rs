@@ -30,15 +30,15 @@ use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 use strata::encode::ContentCoding;
 use strata::http::params;
-use strata::model::dataset::DatasetChange;
-use strata::model::ids::DatasetId;
-use strata::model::index::IndexSettings;
-use strata::model::request::ReadRequest;
-use strata::model::user::{Plan, User};
-use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{
     AnswerBody, App, Authorization, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
 };
+use strata_types::dataset::DatasetChange;
+use strata_types::ids::DatasetId;
+use strata_types::index::IndexSettings;
+use strata_types::request::ReadRequest;
+use strata_types::user::{Plan, User};
+use strata_types::version::{VersionNumber, VersionSelector};
 
 use support::import;
 use support::samples::{Samples, thousands};
@@ -175,7 +175,7 @@ impl Bench {
             source: self.source.path.display().to_string(),
             name: "bench".to_owned(),
             owner_email: self.owner.email.clone(),
-            about: strata::model::dataset::About::default(),
+            about: strata_types::dataset::About::default(),
             private: false,
             format: None,
             records_path: None,

@@ -1,12 +1,12 @@
 //! Table `refresh_attempts`: the attempts to refresh a dataset, and how each ended.
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::RefreshTrigger;
+use strata_types::limits;
 
 use super::convert::{from_cursor, from_optional, from_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, VersionNumber};
-use crate::model::dataset::RefreshTrigger;
-use crate::model::limits;
 
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 

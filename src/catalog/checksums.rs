@@ -20,10 +20,10 @@
 //! [`seal_dataset`]: super::dataset_rows::seal_dataset
 
 use sha2::{Digest, Sha256};
+use strata_types::version::VersionFile;
 
 use super::convert::saturated;
 use super::{CatalogError, Result};
-use crate::model::version::VersionFile;
 
 /// The scheme: which columns the checksum covers, and how. This build cannot compare checksums of another scheme.
 const SCHEME: &str = "1";

@@ -1,13 +1,14 @@
 //! Clones: a new dataset that begins with the latest version of another one.
 
+use strata_types::dataset::{About, Dataset, DatasetSource, NewClone, NewDataset};
+use strata_types::version::{Version, VersionSelector};
+
 use super::dataset_rows::lock_dataset;
 use super::datasets::insert;
 use super::users::lock_owner;
 use super::version_rows::{Resolved, VersionRecord};
 use super::versions::{add_version, find_version};
 use super::{AlternateBase, Catalog, CatalogError, Result, UserId};
-use crate::model::dataset::{About, Dataset, DatasetSource, NewClone, NewDataset};
-use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
     /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Ask this before you read the

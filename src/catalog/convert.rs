@@ -1,11 +1,11 @@
 //! Converts between the signed numbers of the database and the types of `model`.
 
 use chrono::{DateTime, Utc};
+use strata_types::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
+use strata_types::version::VersionNumber;
 
 use super::engine::{Row, Value};
 use super::{CatalogError, Result};
-use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
-use crate::model::version::VersionNumber;
 
 /// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
 pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>> {

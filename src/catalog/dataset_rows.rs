@@ -1,13 +1,14 @@
 //! Rows of `datasets`.
 
+use strata_types::dataset::{About, Dataset, DatasetName, DatasetSource};
+use strata_types::index::IndexSettings;
+use strata_types::secret::Secret;
+use strata_types::source::SourceFormat;
+
 use super::checksums::RecordChecksum;
 use super::convert::{to_named, to_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value, record, select};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
-use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
-use crate::model::index::IndexSettings;
-use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
 
 /// The columns of a [`DatasetRow`], qualified, because SQLite does not take an alias in `RETURNING`. A change of one of
 /// them ends with [`seal_dataset`].

@@ -2,6 +2,9 @@
 //! is frozen (docs/semantics.md, States).
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use strata_types::secret::Secret;
+use strata_types::source::SourceFormat;
 
 use super::attempts::{Attempt, LAST_ATTEMPTS};
 use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
@@ -14,9 +17,6 @@ use super::validators::{self, is_fetched_alike};
 use super::version_rows::{VERSIONS, VersionRecord, check_all_versions, no_version};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::crash;
-use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
-use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
 
 const VIEWED_ATTEMPTS: i64 = 10;
 

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row as _, SqlStr, Sqlite, Type};
+use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, Postgres, Row as _, SqlStr, Sqlite, Type};
 
 use super::link::{Lent, Link, is_broken, within};
 use super::{CatalogError, Result};
@@ -73,17 +73,16 @@ pub(super) trait Record: Sized + Send + Unpin {
     fn from_row(row: &Row) -> Result<Self>;
 }
 
-impl<T> Record for T
-where
-    T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin,
-{
-    fn from_row(row: &Row) -> Result<T> {
-        Ok(match row {
-            Row::Sqlite(row) => FromRow::from_row(row)?,
-            Row::Postgres(row) => FromRow::from_row(row)?,
-        })
-    }
+macro_rules! tuple_records {
+    ($(($($place:tt: $type:ident),+)),+) => {$(
+        impl<$($type: for<'r> Cell<'r> + Send + Unpin),+> Record for ($($type,)+) {
+            fn from_row(row: &Row) -> Result<Self> {
+                Ok(($(row.get::<$type, _>($place)?,)+))
+            }
+        }
+    )+};
 }
+tuple_records!((0: A), (0: A, 1: B), (0: A, 1: B, 2: C), (0: A, 1: B, 2: C, 3: D));
 
 /// A struct that is read from the columns with the names of its fields.
 macro_rules! record {

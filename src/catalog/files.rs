@@ -15,12 +15,12 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::version::{NewFile, VersionFile};
 
 use super::clock::{after, before};
 use super::convert::{from_cursor, from_optional, from_time, from_unsigned, text, to_unsigned};
 use super::engine::{AT_ONCE, Record, Row, Transaction, Value, placeholders, select, texts_found};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, HoldId, Result, VersionNumber};
-use crate::model::version::{NewFile, VersionFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFile {

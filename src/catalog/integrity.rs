@@ -13,6 +13,10 @@
 use std::fmt;
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use strata_types::dataset::Dataset;
+use strata_types::schedule::Schedule;
+use strata_types::user::{User, email_key};
+use strata_types::version::VersionSelector;
 
 use super::attempts::Attempt;
 use super::convert::{to_optional_time, to_optional_unsigned, to_time, to_unsigned};
@@ -21,10 +25,6 @@ use super::installation::check_identity;
 use super::validators::{self, validators_checksum};
 use super::webhooks::Webhook;
 use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
-use crate::model::dataset::Dataset;
-use crate::model::schedule::Schedule;
-use crate::model::user::{User, email_key};
-use crate::model::version::VersionSelector;
 
 const PAGE: i64 = 1_000;
 

@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::{Dataset, RefreshTrigger};
 
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
-use crate::model::dataset::{Dataset, RefreshTrigger};
 
 const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
 

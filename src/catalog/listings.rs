@@ -1,15 +1,15 @@
 //! The datasets that the service lists for everybody: public and listed ones that are not frozen and have a version.
 
 use chrono::{DateTime, Utc};
+use strata_json::fold;
+use strata_types::dataset::{About, Dataset, DatasetName};
+use strata_types::version::Version;
 
 use super::convert::{from_cursor, to_time};
 use super::dataset_rows::dataset_columns;
 use super::engine::{Engine, Record, Row, Value};
 use super::version_rows::{Resolved, version_columns};
 use super::{Catalog, CatalogError, DatasetId, Result};
-use crate::document::fold;
-use crate::model::dataset::{About, Dataset, DatasetName};
-use crate::model::version::Version;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
+use strata_types::version::VersionNumber;
 use tokio::sync::Mutex;
 
 use crate::config;
-use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
-use crate::model::version::VersionNumber;
 
 mod attempts;
 mod best_effort;

@@ -7,6 +7,8 @@
 //! catalog at once while others use it. Each table has an index of only the rows without a checksum. If there are none,
 //! an opening costs one look into it and writes nothing.
 
+use strata_types::dataset::Dataset;
+
 use super::convert::to_unsigned;
 use super::dataset_rows::{dataset_columns, lock_dataset, seal_dataset};
 use super::engine::{Row, Transaction, Value};
@@ -16,7 +18,6 @@ use super::validators::validators_checksum;
 use super::version_rows::version_checksum;
 use super::versions::find_version;
 use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
-use crate::model::dataset::Dataset;
 
 const BATCH: i64 = 200;
 

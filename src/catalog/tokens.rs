@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::scope::Scope;
+use strata_types::user::User;
 
 use super::checksums::RecordChecksum;
 use super::clock::before;
@@ -10,8 +12,6 @@ use super::convert::{from_optional_time, from_time, text, to_named, to_optional_
 use super::engine::{Record, Row, Value, record};
 use super::users::{lock_owner, user_columns};
 use super::{Catalog, CatalogError, Result, UserId};
-use crate::model::scope::Scope;
-use crate::model::user::User;
 
 /// Precision of the last use of a token. Every write costs a commit, which not every request should pay.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);

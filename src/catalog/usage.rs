@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use strata_types::ids::UserId;
 
 use super::convert::{from_time, saturated};
 use super::engine::{Row, Value};
 use super::{Catalog, CatalogError, DatasetId, Result};
-use crate::model::ids::UserId;
 
 const SWEPT_AT_ONCE: i64 = 10_000;
 

@@ -1,9 +1,10 @@
 //! Table `users`.
 
+use strata_types::user::{Plan, User, email_key};
+
 use super::convert::{from_cursor, from_time, text, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result, UserId};
-use crate::model::user::{Plan, User, email_key};
 
 macro_rules! user_columns {
     () => {

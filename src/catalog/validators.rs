@@ -4,12 +4,13 @@
 //! They are written with that version, in its transaction, and belong to it. Any other version clears them. So does a
 //! change of the source or of its decoding.
 
+use strata_types::dataset::Dataset;
+use strata_types::source::Validators;
+
 use super::checksums::RecordChecksum;
 use super::convert::{optional_text, saturated};
-use super::engine::{Transaction, Value};
+use super::engine::{Transaction, Value, record};
 use super::{Catalog, DatasetId, Result};
-use crate::model::dataset::Dataset;
-use crate::model::source::Validators;
 
 /// The validators that ask a source whether it has changed since a version.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,15 @@ pub struct FetchedState<'a> {
     pub validators: &'a Validators,
 }
 
-type ValidatorsRow = (i64, Option<String>, Option<String>, Option<String>, Option<String>);
+record! {
+    struct ValidatorsRow {
+        dataset_id: i64,
+        validated_url: Option<String>,
+        source_etag: Option<String>,
+        source_last_modified: Option<String>,
+        validators_checksum: Option<String>,
+    }
+}
 
 impl Catalog {
     /// The validators of the dataset's source; `None` when it must be fetched whole. If the source answers that it has
@@ -29,9 +38,12 @@ impl Catalog {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
         let row: Option<ValidatorsRow> = self.engine.find(sql, &[dataset.into()]).await?;
-        let Some((id, Some(url), etag, last_modified, stored)) = row else { return Ok(None) };
-        let checksum = validators_checksum(id, Some(&url), etag.as_deref(), last_modified.as_deref());
-        if let Err(error) = checksum.check(stored.as_deref(), || record_name(dataset.get())) {
+        let Some(row) = row else { return Ok(None) };
+        let Some(url) = row.validated_url else { return Ok(None) };
+        let etag = row.source_etag;
+        let last_modified = row.source_last_modified;
+        let checksum = validators_checksum(row.dataset_id, Some(&url), etag.as_deref(), last_modified.as_deref());
+        if let Err(error) = checksum.check(row.validators_checksum.as_deref(), || record_name(dataset.get())) {
             tracing::error!(%error, "a source is fetched whole");
             return Ok(None);
         }

@@ -1,13 +1,13 @@
 //! Rows of `versions`, with their files and their datasets.
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::Dataset;
+use strata_types::version::{Version, VersionFile};
 
 use super::checksums::RecordChecksum;
 use super::convert::{saturated, to_time, to_unsigned};
 use super::engine::{Record, Row};
 use super::{CatalogError, DatasetId, FileId, Result, VersionNumber};
-use crate::model::dataset::Dataset;
-use crate::model::version::{Version, VersionFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {

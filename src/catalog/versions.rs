@@ -5,6 +5,8 @@
 //! alternate.
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::{Dataset, NewDataset};
+use strata_types::version::{NewFile, Version, VersionFile, VersionSelector};
 
 use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
 use super::convert::{from_cursor, from_optional, from_time};
@@ -20,8 +22,6 @@ use super::version_rows::{
 use super::webhooks;
 use super::{Catalog, CatalogError, DatasetId, FileId, Result, VersionNumber};
 use crate::crash;
-use crate::model::dataset::{Dataset, NewDataset};
-use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {

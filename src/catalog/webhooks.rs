@@ -12,16 +12,16 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::ids::DatasetId;
+use strata_types::limits;
+use strata_types::secret::Secret;
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 
 use super::attempts::kept_error;
 use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value, record, select};
 use super::{Catalog, CatalogError, Result};
-use crate::model::ids::DatasetId;
-use crate::model::limits;
-use crate::model::secret::Secret;
-use crate::model::user::Plan;
-use crate::model::version::VersionNumber;
 
 /// How many deliveries of a dataset are kept, the newest. All due deliveries are kept, too.
 const KEPT: i64 = limits::HISTORY as i64;

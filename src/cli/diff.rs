@@ -5,14 +5,14 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use super::dataset_id;
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::or_interrupted;
 use crate::diff::{ChangeType, DiffPage};
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
 use crate::service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 /// The default number of listed records.

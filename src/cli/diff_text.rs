@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
+use strata_json::{Cursor, Text};
+use strata_types::text::with_invisible;
 
 use crate::diff::{ChangeType, DiffPage};
-use crate::document::{self, Cursor, Text};
-use crate::model::text::with_invisible;
 use crate::service::{DiffSummary, VersionDiff};
 
 /// How much of a value and of an entity is shown.
@@ -102,7 +102,7 @@ impl Report {
 
     /// One record, as it is in JSON.
     pub(super) fn record(&self, record: &[u8]) -> String {
-        let member = |name| document::member(record, name).unwrap_or_default();
+        let member = |name| strata_json::member(record, name).unwrap_or_default();
         let (v1, v2) = (member("v1"), member("v2"));
         let change = match (v1, v2) {
             (b"null", _) => ChangeType::Added,
@@ -137,13 +137,13 @@ impl Report {
     }
 
     fn fields(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
-        let names = |entity| document::members(entity).map(|(name, _)| name.raw()).collect::<HashSet<_>>();
+        let names = |entity| strata_json::members(entity).map(|(name, _)| name.raw()).collect::<HashSet<_>>();
         let (ones, others) = (names(v1), names(v2));
         let mut fields = Cursor::new(field_diffs);
         fields.enter();
         while fields.next_element() {
             let field = fields.skip_value();
-            let member = |name| document::member(field, name).unwrap_or_default();
+            let member = |name| strata_json::member(field, name).unwrap_or_default();
             let name = Text::new(unquoted(member("field")));
             let value = |side| visible(&String::from_utf8_lossy(member(side)));
             let shown_name = match name.raw() {

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
+
 use crate::catalog::CatalogError;
 use crate::config::ConfigError;
 use crate::http::ServeError;
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
 use crate::service::{
     AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
     SweepError,

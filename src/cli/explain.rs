@@ -1,6 +1,8 @@
 //! `strata explain`: explains a read.
 
 use clap::Args;
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use super::error::CliError;
 use super::signals::or_interrupted;
@@ -8,8 +10,6 @@ use super::{closing, dataset_id, json_line, print};
 use crate::config::Config;
 use crate::http::params;
 use crate::http::read::path;
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
 /// Show the plan of a read and its cost

@@ -8,16 +8,16 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
+use strata_types::causes::Causes;
+use strata_types::dataset::About;
+use strata_types::path::Path;
+use strata_types::source::SourceFormat;
 
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::config::Config;
-use crate::model::causes::Causes;
-use crate::model::dataset::About;
-use crate::model::path::Path;
-use crate::model::source::SourceFormat;
 use crate::service::{App, ImportProgress, ImportRequest, local_path};
 
 /// Create a dataset from a file or URL, or make the next version of it

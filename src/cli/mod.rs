@@ -33,11 +33,11 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use strata_types::causes::Causes;
+use strata_types::ids::DatasetId;
+use strata_types::similar;
 
 use crate::config::{Config, ConfigFile, ConfigSources};
-use crate::model::causes::Causes;
-use crate::model::ids::DatasetId;
-use crate::model::similar;
 use crate::service::{App, OpenError};
 use error::CliError;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::UnknownArgumentValueParser;
+use strata_types::node::Roles;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,6 @@ use super::{closing, demo, print};
 use crate::config::{Config, InternalAddress, ListenAddress};
 use crate::dashboard;
 use crate::memory;
-use crate::model::node::Roles;
 use crate::service::App;
 
 /// Run the service

@@ -1,11 +1,11 @@
 //! Tables of text, page by page: as many rows as there are need not be held.
 
 use serde::Serialize;
+use strata_types::text::is_invisible;
 use unicode_width::UnicodeWidthStr;
 
 use super::error::CliError;
 use super::{json_line, print};
-use crate::model::text::is_invisible;
 
 /// Rows that are read and printed at a time.
 pub(super) const PAGE: u32 = 500;

@@ -7,14 +7,14 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use strata_types::scope::Scope;
+use strata_types::user::{Plan, User};
 
 use super::error::CliError;
 use super::table::{Align, Column, PAGE, Table, visible};
 use super::{closing, duration, print};
 use crate::catalog::ApiToken;
 use crate::config::Config;
-use crate::model::scope::Scope;
-use crate::model::user::{Plan, User};
 use crate::service::{App, ManageError};
 
 /// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
@@ -237,7 +237,7 @@ async fn list(app: &App, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Prints the tokens of a user by name, at most [`limits::TOKENS`](crate::model::limits::TOKENS).
+/// Prints the tokens of a user by name, at most [`limits::TOKENS`](strata_types::limits::TOKENS).
 async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError> {
     let user = app.accounts().user_by_email(email).await?;
     let tokens = app.accounts().tokens(&user).await.map_err(token_error("the tokens cannot be listed"))?;

@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use strata_types::node::NodeId;
+
 use crate::config::Config;
-use crate::model::node::NodeId;
 use crate::storage::durable;
 
 const FILE: &str = "node.id";

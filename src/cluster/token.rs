@@ -10,10 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use strata_types::secret::Secret;
 use subtle::ConstantTimeEq;
 
 use crate::config::Config;
-use crate::model::secret::Secret;
 
 pub const TOKEN_HEADER: &str = "strata-node-token";
 

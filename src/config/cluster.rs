@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use strata_types::node::{NodeId, Role, Roles};
+use strata_types::secret::Secret;
 
 use super::option::{Violation, section};
 use super::server::ListenAddress;
-use crate::model::node::{NodeId, Role, Roles};
-use crate::model::secret::Secret;
 
 section! {
     /// The process among others of the same service. With PostgreSQL, or with one of these options, servers are

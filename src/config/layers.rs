@@ -15,10 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use strata_types::similar;
 
 use super::ConfigError;
 use super::option::{ConfigOption, OptionKind};
-use crate::model::similar;
 
 /// The places of the values, the weakest first. Defaults are weaker than all of them.
 #[derive(Clone, Debug, Default)]

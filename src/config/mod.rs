@@ -40,9 +40,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::model::node::NodeId;
-use crate::model::secret::Secret;
 use option::{OptionValue, Section, Violation};
+use strata_types::node::NodeId;
+use strata_types::secret::Secret;
 
 /// How the values of these types are written. They have no default to show.
 macro_rules! option_kinds {

@@ -16,8 +16,9 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use strata_types::node::Roles;
+
 use super::unit::Unit;
-use crate::model::node::Roles;
 
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

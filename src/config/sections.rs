@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use strata_types::user::Plan;
+
 use super::memory::LEAST_QUERY_BYTES;
 use super::option::section;
-use crate::model::user::Plan;
 
 section! {
     /// Where the service keeps what it needs on local disk.

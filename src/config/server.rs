@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
+use strata_types::node::Roles;
 use url::Url;
 
 use super::option::{OptionKind, OptionValue, section};
-use crate::model::node::Roles;
 
 section! {
     /// Where the service listens and how it treats connections.

@@ -1,10 +1,10 @@
 //! `[store]`: where the version files lie.
 
 use serde::Deserialize;
+use strata_types::secret::Secret;
 use url::Url;
 
 use super::option::{Violation, section};
-use crate::model::secret::Secret;
 
 section! {
     /// Where the version files lie.

@@ -6,6 +6,10 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_types::dataset::Dataset;
+use strata_types::limits;
+use strata_types::scope::Scope;
+use strata_types::user::User;
 
 use super::acting::{Problem, Question, Sent, invalid_field, problem, received};
 use super::figures::{self, Time, UsageCells};
@@ -18,10 +22,6 @@ use crate::catalog::ApiToken;
 use crate::config::Config;
 use crate::http::error::HttpError;
 use crate::http::visit::quoted;
-use crate::model::dataset::Dataset;
-use crate::model::limits;
-use crate::model::scope::Scope;
-use crate::model::user::User;
 use crate::service::{App, ManageError, OwnedSession, SessionOrigin};
 
 /// The path of the page, and of its forms below it.

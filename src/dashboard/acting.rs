@@ -4,6 +4,9 @@
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
+use strata_types::limits::{FORM_BYTES, USER_FORM_BYTES};
+use strata_types::text::with_names;
+use strata_types::version::VersionSelector;
 
 use super::forms;
 use super::opened::{Heading, Tab};
@@ -13,9 +16,6 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, quoted};
-use crate::model::limits::{FORM_BYTES, USER_FORM_BYTES};
-use crate::model::text::with_names;
-use crate::model::version::VersionSelector;
 use crate::service::{BodyRoom, ManageError, ReadError};
 
 /// A form that a page of the session has made.

@@ -3,6 +3,11 @@
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_types::dataset::Dataset;
+use strata_types::ids::DatasetId;
+use strata_types::limits;
+use strata_types::user::User;
+use strata_types::version::{VersionFile, VersionSelector};
 
 use super::figures::{self, Time};
 use super::place::DatasetPlace;
@@ -12,11 +17,6 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::Listing;
 use crate::http::error::HttpError;
 use crate::http::visit;
-use crate::model::dataset::Dataset;
-use crate::model::ids::DatasetId;
-use crate::model::limits;
-use crate::model::user::User;
-use crate::model::version::{VersionFile, VersionSelector};
 use crate::service::{App, Bucket, DemoExample, ManageError};
 
 const PAGE: usize = 50;

@@ -4,6 +4,9 @@
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
+use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
+use strata_types::limits::DATASET_NAME_CHARACTERS;
+use strata_types::version::VersionSelector;
 
 use super::acting::{Problem, Sent, invalid_field, problem, received};
 use super::closed;
@@ -12,9 +15,6 @@ use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
-use crate::model::limits::DATASET_NAME_CHARACTERS;
-use crate::model::version::VersionSelector;
 use crate::service::{ManageError, ReadError};
 
 /// The fields beside which their problems are said.

@@ -6,6 +6,8 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::http::header::REFERER;
 use axum::response::Response;
+use strata_types::limits::PAGE_BYTES;
+use strata_types::request::{Format, ReadRequest};
 use url::Url;
 
 use super::alternates::OF_VERSION;
@@ -20,8 +22,6 @@ use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::model::limits::PAGE_BYTES;
-use crate::model::request::{Format, ReadRequest};
 
 #[derive(Template)]
 #[template(path = "entity.html")]

@@ -4,6 +4,7 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_types::text::with_names;
 
 use super::acting::own;
 use super::browse::{check_view, read_query};
@@ -16,7 +17,6 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params;
 use crate::http::visit::{self, BaseUrl};
-use crate::model::text::with_names;
 use crate::service::{Explanation, IgnoredParameter};
 
 /// The width of the picture in its own units.

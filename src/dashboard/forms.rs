@@ -7,7 +7,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::model::secret::Secret;
+use strata_types::secret::Secret;
 
 pub(super) const TOKEN: &str = "token";
 

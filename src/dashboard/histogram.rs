@@ -1,12 +1,13 @@
 //! How the numbers of a path are spread: exact counts of entities in ranges of equal width. Each is what a read counts
 //! whose page a click opens.
 
+use strata_types::path::Path;
+
 use super::figures;
 use super::place::Place;
 use super::query::Query;
 use super::visit::Visit;
 use crate::http::error::HttpError;
-use crate::model::path::Path;
 use crate::service::Admitted;
 use crate::storage::profile::{PathRecord, ValueRecord};
 

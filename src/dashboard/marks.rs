@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 
 use memchr::memmem::{FindIter, Finder};
 
-use crate::document::{fold, fold_into};
+use strata_json::{fold, fold_into};
 
 /// Keywords that are looked for. Texts are searched once for each.
 const KEYWORDS: usize = 20;

@@ -1,5 +1,8 @@
 //! The dataset and the version that a page is about.
 
+use strata_types::dataset::Dataset;
+use strata_types::version::{Version, VersionSelector};
+
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::shown::Shown;
@@ -7,8 +10,6 @@ use super::visit::Visit;
 use crate::catalog::{Attempt, AttemptOutcome};
 use crate::http::error::HttpError;
 use crate::http::visit;
-use crate::model::dataset::Dataset;
-use crate::model::version::{Version, VersionSelector};
 use crate::service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
 
 pub(super) struct Opened {

@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_types::version::VersionSelector;
 
 use super::acting::own;
 use super::browse::value_text;
@@ -14,7 +15,6 @@ use super::shown::{Sentence, Shown};
 use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
 use crate::http::error::HttpError;
-use crate::model::version::VersionSelector;
 use crate::service::{Admitted, ProfileRequest, ReadError};
 use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 

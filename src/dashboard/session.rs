@@ -5,12 +5,12 @@ use axum::body::Body;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use strata_types::limits::FORM_BYTES;
 
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit;
-use crate::model::limits::FORM_BYTES;
 use crate::service::ManageError;
 
 /// The field that says where to go then.

@@ -9,6 +9,10 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
+use strata_types::index::IndexSettings;
+use strata_types::path::Path;
+use strata_types::source::SourceFormat;
 
 use super::acting::{
     Own, Problem, Question, Sent, asked, invalid_field, not_the_form, own, problem, received_of_owner,
@@ -18,10 +22,6 @@ use super::place::DatasetPlace;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
-use crate::model::index::IndexSettings;
-use crate::model::path::Path;
-use crate::model::source::SourceFormat;
 use crate::service::{ManageError, visibility};
 
 /// The fields beside which their problems are said.

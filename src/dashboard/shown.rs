@@ -5,10 +5,10 @@ use std::fmt::{self, Display, Write};
 use std::ops::Range;
 
 use askama::filters::HtmlSafe;
+use strata_types::text::{with_invisible, with_names};
 
 use super::figures;
 use super::marks::{Found, Marks};
-use crate::model::text::{with_invisible, with_names};
 
 /// A text of others, as the inside of an element.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Write};
 
+use strata_json::{Cursor, JsonType, Scalar, Text};
+
 use super::browse::summary;
 use super::shown::Shown;
-use crate::document::{Cursor, JsonType, Scalar, Text};
 
 const NODES: usize = 5_000;
 

@@ -5,6 +5,8 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_types::dataset::Dataset;
+use strata_types::version::{Version, VersionNumber, VersionSelector, there_are};
 
 use super::acting::{Question, own, received_of_owner};
 use super::figures::{self, Time};
@@ -15,8 +17,6 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{DatasetView, VersionRecord};
 use crate::http::error::HttpError;
 use crate::http::visit;
-use crate::model::dataset::Dataset;
-use crate::model::version::{Version, VersionNumber, VersionSelector, there_are};
 use crate::service::{Bucket, ReadError};
 
 const PAGE: usize = 50;

@@ -11,6 +11,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
+use strata_types::limits::FORM_BYTES;
+use strata_types::user::User;
 
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -21,8 +23,6 @@ use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 use crate::http::error::{CallError, HttpError};
 use crate::http::large_responses;
 use crate::http::visit::{self, Visitor, quoted};
-use crate::model::limits::FORM_BYTES;
-use crate::model::user::User;
 use crate::priority::Priority;
 use crate::service::{App, BodyRoom, ManageError, UsageMeter};
 

@@ -26,10 +26,10 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
+use strata_json::CanonicalForm;
 
 use super::Session;
 use super::shared::{self, HASH_BYTES, Rest};
-use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
 use crate::query::account::Accounted;
 use crate::query::engine::Spilled;
@@ -215,10 +215,10 @@ impl<'a> Sources<'a> {
         self.form.clear();
         let text = self.shredded.as_ref().and_then(|shredded| shredded.string_at(row));
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
-            Some(text) => document::write_string(text, &mut self.form),
+            Some(text) => strata_json::write_string(text, &mut self.form),
             None if self.are_none => {}
             None => {
-                if let Some(value) = document::member(self.pages.document(row).await?, SOURCE) {
+                if let Some(value) = strata_json::member(self.pages.document(row).await?, SOURCE) {
                     self.canonical.write(value, &mut self.form);
                 }
             }

@@ -8,9 +8,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use hashbrown::{HashMap, HashSet};
+use strata_json::{CanonicalForm, JsonType, Text};
 
 use super::changes::Change;
-use crate::document::{self, CanonicalForm, JsonType, Text};
 use crate::query::fetch::pages::Pages;
 use crate::query::fields::SOURCE;
 use crate::storage::StorageError;
@@ -112,7 +112,7 @@ impl RecordWriter {
     fn write(&mut self, change: Change, v1: Option<&[u8]>, v2: Option<&[u8]>, out: &mut Vec<u8>) {
         // Writing to memory does not fail.
         let _ = write!(out, r#"{{"id":"{change}","change_type":"{}","source":"#, change.change_type().name());
-        write_source(v1.or(v2).and_then(|entity| document::member(entity, SOURCE)), out);
+        write_source(v1.or(v2).and_then(|entity| strata_json::member(entity, SOURCE)), out);
         for (key, entity) in [("v1", v1), ("v2", v2)] {
             let _ = write!(out, r#","{key}":"#);
             out.extend_from_slice(entity.unwrap_or(b"null"));
@@ -126,7 +126,7 @@ impl RecordWriter {
 
     /// The fields that differ, in v1's order, then those of v2 alone.
     fn write_field_diffs(&mut self, v1: &[u8], v2: &[u8], out: &mut Vec<u8>) {
-        let others: HashMap<&[u8], &[u8]> = document::members(v2).map(|(name, value)| (name.raw(), value)).collect();
+        let others: HashMap<&[u8], &[u8]> = strata_json::members(v2).map(|(name, value)| (name.raw(), value)).collect();
         let mut first = true;
         let mut write = |name: Text<'_>, one: Option<&[u8]>, other: Option<&[u8]>| {
             if !std::mem::replace(&mut first, false) {
@@ -141,14 +141,14 @@ impl RecordWriter {
             out.push(b'}');
         };
         let mut in_v1 = HashSet::new();
-        for (name, value) in document::members(v1) {
+        for (name, value) in strata_json::members(v1) {
             in_v1.insert(name.raw());
             let other = others.get(name.raw()).copied();
             if !name.eq_str(SOURCE) && !other.is_some_and(|other| self.are_equal(value, other)) {
                 write(name, Some(value), other);
             }
         }
-        for (name, value) in document::members(v2) {
+        for (name, value) in strata_json::members(v2) {
             if !name.eq_str(SOURCE) && !in_v1.contains(name.raw()) {
                 write(name, None, Some(value));
             }
@@ -174,6 +174,6 @@ fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
         (Some(JsonType::String), Some(value)) => out.extend_from_slice(value),
         (None | Some(JsonType::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
         // Canonical text is UTF-8.
-        (_, Some(value)) => document::write_string(&String::from_utf8_lossy(value), out),
+        (_, Some(value)) => strata_json::write_string(&String::from_utf8_lossy(value), out),
     }
 }

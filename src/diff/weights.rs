@@ -8,10 +8,10 @@ use std::sync::Arc;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::TryStreamExt;
+use strata_json::Text;
 
 use super::Session;
 use super::distinct::Distinct;
-use crate::document::Text;
 use crate::query::QueryError;
 use crate::query::account::Accounted;
 use crate::query::fields::chosen::Chosen;

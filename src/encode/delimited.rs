@@ -6,10 +6,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use strata_json::{Columns, Part, Text, find_either};
+
 use super::pool::Pool;
 use super::row::Row;
 use super::{Encode, EntityTooLarge};
-use crate::document::{Columns, Part, Text, find_either};
 
 pub(super) struct Delimited {
     delimiter: u8,

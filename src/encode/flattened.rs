@@ -2,10 +2,11 @@
 //!
 //! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 
+use strata_json::{Name, Names, Place, Shape};
+
 use super::pool::Pool;
 use super::row::Cells;
 use super::{Encode, EntityBound, EntityTooLarge};
-use crate::document::{Name, Names, Place, Shape};
 
 /// Most bytes of learned names, and most names. Above these they are dropped. One entity may exceed them, up to its
 /// bound, until it is written. A body with a slow reader keeps its names, once for each thread.

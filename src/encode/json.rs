@@ -1,10 +1,10 @@
 //! `format=json`: one array, indented or compact; `format=jsonl`: a compact entity on every line, each line ended
 //! (docs/semantics.md, json and jsonl). With `count=true`, one object in place of the entities.
 
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionNumber;
+
 use super::{Encode, EntityBound, EntityTooLarge};
-use crate::document;
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionNumber;
 
 /// `pretty=true`: two spaces per level, no final line feed.
 pub(super) struct Pretty(pub EntityBound);
@@ -17,7 +17,7 @@ impl Encode for Pretty {
     fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         indent(first, out);
         let limit_bytes = self.0.bytes(document.len());
-        match document::pretty_within(document, 1, limit_bytes, out) {
+        match strata_json::pretty_within(document, 1, limit_bytes, out) {
             true => Ok(()),
             false => Err(EntityTooLarge { limit_bytes }),
         }

@@ -9,7 +9,7 @@
 //! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. It keeps no
 //! state between entities that changes its output. The caller tells it whether an entity is the first. Entities are
 //! canonical documents, not flattened. The columns of a table come from a
-//! [`ColumnsBuilder`](crate::document::ColumnsBuilder).
+//! [`ColumnsBuilder`](strata_json::ColumnsBuilder).
 
 mod compress;
 mod delimited;
@@ -30,9 +30,9 @@ pub use parquet::{
 
 use std::sync::Arc;
 
-use crate::document::Columns;
-use crate::model::limits::ENCODED_EXPANSION;
-use crate::model::request::{Format, ReadRequest};
+use strata_json::Columns;
+use strata_types::limits::ENCODED_EXPANSION;
+use strata_types::request::{Format, ReadRequest};
 
 /// Writes the entities of an answer.
 pub trait Encode: Send + Sync {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use crate::document::{Columns, Name, Place, Shape};
+use strata_json::{Columns, Name, Place, Shape};
 
 /// Working memory for rows, kept from one entity to the next. It serves only one set of columns.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use strata_json::Text;
 
 use super::xml_names;
-use crate::document::Text;
 
 /// Most field names whose [`ArrayTags`] are remembered. Above this, all are forgotten.
 const MOST_REMEMBERED: usize = 4096;

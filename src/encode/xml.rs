@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use quick_xml::Writer;
 use quick_xml::escape::partial_escape;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+use strata_json::{Cursor, JsonType, MAX_DEPTH, Scalar, Text, find_markup};
 
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, tag};
 use super::{Encode, EntityBound, EntityTooLarge};
-use crate::document::{Cursor, JsonType, MAX_DEPTH, Scalar, Text, find_markup};
 
 const DATASET: &str = "dataset";
 const ENTITY: &str = "entity";

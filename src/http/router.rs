@@ -10,13 +10,13 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
+use strata_types::node::Role;
 
 use super::error::HttpError;
 use super::headers::content_encoding::weighted_items;
 use super::layers::{self, Layers};
 use super::{endpoint, health, large_responses, management, mcp, metrics, openapi, read};
 use crate::config::Config;
-use crate::model::node::Role;
 use crate::service::App;
 
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::model::text::is_invisible;
+use strata_types::text::is_invisible;
 
 const SHOWN_CHARACTERS: usize = 100;
 

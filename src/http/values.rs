@@ -2,8 +2,8 @@
 
 use serde_json::Number;
 
-use crate::document::NumericValue;
-use crate::model::ids::DatasetId;
+use strata_json::NumericValue;
+use strata_types::ids::DatasetId;
 
 /// `true`, `false`, `1` or `0`, in any case.
 pub(super) fn boolean(text: &str) -> Option<bool> {

@@ -4,6 +4,9 @@
 
 mod upload;
 
+use strata_types::secret::Secret;
+use strata_types::text::with_names;
+use strata_types::user::User;
 pub(crate) use upload::{File, Part, Upload};
 
 use axum::body::Body;
@@ -23,9 +26,6 @@ use super::management::{self, body, sessions};
 pub(crate) use super::read::download;
 pub(crate) use super::read::rate::admit as count;
 use super::{params, text};
-use crate::model::secret::Secret;
-use crate::model::text::with_names;
-use crate::model::user::User;
 use crate::service::{App, BodyRoom, Client, Holder};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hyper_util::client::legacy;
 use reqwest::ClientBuilder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use strata_types::causes::chain;
 use url::{Host, Url};
 
 use super::address::AddressPolicy;
@@ -16,7 +17,6 @@ use super::look_ups::{LookUpLimits, LookUps};
 use super::resolver::{LookUp, Resolver};
 use super::tls;
 use super::url::{AddressError, check_literal, check_scheme};
-use crate::model::causes::chain;
 
 /// Outgoing requests: a policy and a resolver, perhaps for one user. Clones share the resolver and its limits.
 #[derive(Clone)]

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use strata_types::limits;
 use url::{Host, Url};
 
 use super::address::AddressPolicy;
-use crate::model::limits;
 
 /// A URL to which no request may be sent. The texts show neither user name, password nor query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

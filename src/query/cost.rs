@@ -17,7 +17,8 @@
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
-use crate::model::request::{Format, ReadRequest};
+use strata_types::request::{Format, ReadRequest};
+
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Outcome;
 use crate::query::kept;

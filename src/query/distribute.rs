@@ -14,9 +14,9 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use serde::Serialize;
+use strata_types::causes::Causes;
 use utoipa::ToSchema;
 
-use crate::model::causes::Causes;
 use crate::query::error::QueryError;
 use crate::query::tenants::Tenant;
 

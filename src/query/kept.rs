@@ -4,7 +4,8 @@
 //!
 //! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
 
-use crate::model::request::ReadRequest;
+use strata_types::request::ReadRequest;
+
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::{Outcome, Selection};
 use crate::query::scan::dedup_key::GroupSpec;

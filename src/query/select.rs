@@ -10,10 +10,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use futures::StreamExt;
+use strata_types::request::ReadRequest;
 
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
-use crate::model::request::ReadRequest;
 use crate::query::distribute;
 use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use strata_types::dataset::{About, Dataset, DatasetName};
+use strata_types::ids::DatasetId;
+use strata_types::path::Path as FieldPath;
+use strata_types::scope::Scope;
+use strata_types::secret::Secret;
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 
 use crate::catalog::CatalogError;
-use crate::model::dataset::{About, Dataset, DatasetName};
-use crate::model::ids::DatasetId;
-use crate::model::path::Path as FieldPath;
-use crate::model::scope::Scope;
-use crate::model::secret::Secret;
-use crate::model::user::Plan;
-use crate::model::version::VersionNumber;
 use crate::service::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use strata_types::ids::UserId;
+use strata_types::version::{VersionNumber, there_are};
+
 use crate::catalog::CatalogError;
-use crate::model::ids::UserId;
-use crate::model::version::{VersionNumber, there_are};
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::{Lookups, Refused};
 use crate::storage::StorageError;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
+use strata_types::source::{ObjectUrl, SourceUrl, Validators};
 
 use super::error::SourceError;
 use super::input::SourceInput;
 use super::{fetch, object};
 use crate::config;
-use crate::model::source::{ObjectUrl, SourceUrl, Validators};
 use crate::net::{Outgoing, parse_http_url};
 
 #[derive(Debug, Clone)]
@@ -116,7 +116,7 @@ impl SourceClient {
 
     fn target(&self, url: &str) -> Result<Target, SourceError> {
         let bad = |reason: String| SourceError::BadAddress { reason };
-        match url.parse().map_err(|error: crate::model::source::InvalidSourceUrl| bad(error.to_string()))? {
+        match url.parse().map_err(|error: strata_types::source::InvalidSourceUrl| bad(error.to_string()))? {
             SourceUrl::Http(url) => Ok(Target::Http(parse_http_url(&url)?)),
             SourceUrl::Object(url) => {
                 let Some(objects) = &self.objects else {

@@ -8,12 +8,12 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::GzDecoder;
+use strata_types::source::Compression;
 
 use super::DecodeOptions;
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
 use super::input::{Counted, CountingReader};
-use crate::model::source::Compression;
 
 /// How many compressions may be nested: the file's own and the transfer's.
 const LAYERS_MAX: usize = 2;

@@ -17,12 +17,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use strata_json::{is_number, write_string};
+use strata_types::source::foreign_delimiter;
+
 use super::Decode;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError, quoted_name};
 use super::input::Window;
-use crate::document::{is_number, write_string};
-use crate::model::source::foreign_delimiter;
 
 /// What to do with a table in another encoding, as spreadsheets write them.
 const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";

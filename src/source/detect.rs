@@ -5,11 +5,11 @@
 //! as something that is no source, or as Parquet where another format is named.
 
 use serde::de::IgnoredAny;
+use strata_json::ValueScanner;
+use strata_types::source::SourceFormat;
 
 use super::envelope::ENTITIES;
 use super::error::SourceError;
-use crate::document::{self, ValueScanner};
-use crate::model::source::SourceFormat;
 
 /// Bytes of the content after its first blanks that tell whether it is foreign: more than the longest magic number has.
 const HEAD_BYTES: usize = 32;
@@ -273,9 +273,9 @@ struct Members {
 /// `None` for what is no object.
 fn members_of_push(object: &[u8]) -> Option<Members> {
     let mut canonical = Vec::new();
-    document::canonicalize(object, &mut canonical).ok()?;
+    strata_json::canonicalize(object, &mut canonical).ok()?;
     let mut members = Members { has_id: false, has_entities: false, count: 0 };
-    for (key, value) in document::members(&canonical) {
+    for (key, value) in strata_json::members(&canonical) {
         members.count += 1;
         members.has_id |= key.eq_str("dataset_id");
         members.has_entities |= key.eq_str(ENTITIES) && value.starts_with(b"[");

@@ -1,8 +1,9 @@
 //! The last step of every decoder: an item's text becomes an entity's canonical text.
 
+use strata_json::Canonicalizer;
+
 use super::error::{Place, SourceError};
 use super::expansion::Expansion;
-use crate::document::{self, Canonicalizer};
 
 /// Writes entities: canonical, within the size limit, and with `_source` where it belongs.
 pub(super) struct EntityWriter {
@@ -23,7 +24,7 @@ impl EntityWriter {
     pub(super) fn new(limit_bytes: usize, fetched_from: Option<&str>, expansion: Expansion) -> Self {
         let source_member = fetched_from.map(|url| {
             let mut member = SOURCE_MEMBER_START.to_vec();
-            document::write_string(url, &mut member);
+            strata_json::write_string(url, &mut member);
             member
         });
         Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
@@ -75,7 +76,7 @@ impl EntityWriter {
             return Err(SourceError::too_large(place(), self.limit_bytes));
         }
         if let Some(member) = &self.source_member
-            && document::member(entity, SOURCE_KEY).is_none()
+            && strata_json::member(entity, SOURCE_KEY).is_none()
         {
             let is_empty = entity.len() == 2;
             out.pop();

@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use strata_json::{Cursor, NumericValue, Scalar};
+use strata_types::similar;
+
 use super::error::SourceError;
-use crate::document::{Cursor, NumericValue, Scalar};
-use crate::model::similar;
 
 const SHOWN_CHARACTERS: usize = 100;
 

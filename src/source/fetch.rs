@@ -15,6 +15,8 @@ use reqwest::header::{
     IF_NONE_MATCH, LAST_MODIFIED,
 };
 use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
+use strata_types::causes::{chain, joined};
+use strata_types::source::Validators;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
@@ -22,8 +24,6 @@ use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
 use super::input::{Patience, Progress, SourceInput};
-use crate::model::causes::{chain, joined};
-use crate::model::source::Validators;
 use crate::net::{AddressError, NameError, causes, connection_failure};
 
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.

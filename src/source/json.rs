@@ -11,14 +11,14 @@
 //! memory.
 
 use serde::de::IgnoredAny;
+use strata_json::{Cursor, Scalar, ValueScanner};
+use strata_types::path::Path;
 
 use super::Decode;
 use super::entity::EntityWriter;
 use super::envelope::{ENTITIES, EnvelopeFields, Value};
 use super::error::{Place, SourceError};
 use super::input::Window;
-use crate::document::{self, Cursor, Scalar, ValueScanner};
-use crate::model::path::Path;
 
 /// Arrays of objects that an error names, in place of the document that is none.
 const NAMED_ARRAYS: usize = 3;
@@ -235,7 +235,7 @@ impl JsonDecoder {
         object.extend_from_slice(&self.window.unread()[..length]);
         object.push(b'}');
         let mut canonical = Vec::new();
-        document::canonicalize(&object, &mut canonical).map_err(|_| {
+        strata_json::canonicalize(&object, &mut canonical).map_err(|_| {
             let text = String::from_utf8_lossy(&self.window.unread()[..length]);
             let start: String = text.chars().take(40).collect();
             self.bad(format!("not a JSON document: {start:?} beside the array of records"))

@@ -36,11 +36,11 @@ use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use strata_types::limits::BRACKET_WITHIN_BYTES;
+use strata_types::path::Path;
+use strata_types::source::{Compression, SourceFormat};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::limits::BRACKET_WITHIN_BYTES;
-use crate::model::path::Path;
-use crate::model::source::{Compression, SourceFormat};
 use crate::storage::budget::{SpoolAccount, SpoolCharge};
 use crate::storage::temporary;
 

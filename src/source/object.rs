@@ -8,13 +8,13 @@
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, ObjectStore};
+use strata_types::source::{ObjectUrl, Validators};
 use tokio::time::{Instant, timeout};
 
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
 use super::input::{Patience, Progress, SourceInput};
 use crate::config::is_own_folder;
-use crate::model::source::{ObjectUrl, Validators};
 
 /// The place in the store of a URL's object, if sources may read it. Of others, nothing tells whether they exist.
 pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> Result<ObjectPath, SourceError> {
@@ -93,7 +93,7 @@ fn unreachable(reason: &str) -> SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::source::SourceUrl;
+    use strata_types::source::SourceUrl;
 
     #[track_caller]
     fn check(url: &str, store_url: &str, prefix: Option<&str>, expected: &str) {

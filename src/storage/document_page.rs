@@ -11,12 +11,12 @@ use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
+use strata_json::pretty_within;
+use strata_types::limits::ENCODED_EXPANSION;
 
 use super::run::Run;
 use super::zstd_frame;
 use super::{Result, StorageError};
-use crate::document::pretty_within;
-use crate::model::limits::ENCODED_EXPANSION;
 
 /// Largest page that is kept indented, in bytes: usual ones, and those of a few long documents.
 const INDENTED_PAGE_BYTES: usize = 1 << 20;

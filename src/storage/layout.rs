@@ -23,10 +23,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strata_types::index::IndexSettings;
 
 use super::edit::Edit;
 use super::{Result, StorageError};
-use crate::model::index::IndexSettings;
 
 pub const METADATA_KEY: &str = "strata";
 

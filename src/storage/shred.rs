@@ -12,13 +12,13 @@ use arrow::array::{
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use strata_json::{CanonicalForm, NumericValue, Scalar};
 
 use super::Result;
 use super::layout::{Layout, SEARCH_COLUMN, SEPARATOR, ShreddedKind};
 use super::shapes::ScalarKind;
 use super::shapes::builder::{ShapeBuilder, ShapeLimits};
 use super::tree::{Found, Node, PathTree, UNKNOWN};
-use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
 /// Turns documents into record batches of [`Layout::schema`]. One per worker; it keeps its buffers.
 pub struct Shredder {
@@ -99,7 +99,7 @@ impl Shredder {
                 }
                 search.push(SEPARATOR);
                 let start = search.len();
-                if !document::fold_scalar_into(scalar, &mut search) {
+                if !strata_json::fold_scalar_into(scalar, &mut search) {
                     search.pop();
                 }
                 if node != UNKNOWN

@@ -9,13 +9,13 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
+use strata_types::causes::chain;
 use url::Url;
 
 use super::shortage::Shortage;
 use super::unfinished::{self, UnfinishedFile};
 use super::{Result, StorageError, durable};
 use crate::blocking::blocking;
-use crate::model::causes::chain;
 
 const PROBE: &str = "readiness-probe";
 

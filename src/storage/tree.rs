@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use crate::document::{self, Cursor, Scalar, Token};
+use strata_json::{Cursor, Scalar, Token};
 
 pub type Node = u32;
 
@@ -110,7 +110,7 @@ impl PathTree {
         let mut escaped = Vec::new();
         keys.iter().fold(ROOT, |node, key| {
             escaped.clear();
-            document::escape_into(key, &mut escaped);
+            strata_json::escape_into(key, &mut escaped);
             self.insert(node, &escaped)
         })
     }

@@ -13,9 +13,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
 
-use crate::model::ids::DatasetId;
-use crate::model::secret::Secret;
-use crate::model::version::VersionNumber;
+use strata_types::ids::DatasetId;
+use strata_types::secret::Secret;
+use strata_types::version::VersionNumber;
 
 /// A refresh that made a version.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response};
+use strata_types::causes::joined;
+use strata_types::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
 use super::{RefreshEvent, SIGNATURE_HEADER, sign};
-use crate::model::causes::joined;
-use crate::model::secret::Secret;
 use crate::net::{AddressError, Outgoing, causes, connection_failure, parse_http_url};
 
 /// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.

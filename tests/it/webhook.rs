@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use strata::model::ids::DatasetId;
-use strata::model::secret::Secret;
-use strata::model::version::VersionNumber;
 use strata::net::{AddressPolicy, Outgoing};
 use strata::webhook::{RefreshEvent, WebhookSender};
+use strata_types::ids::DatasetId;
+use strata_types::secret::Secret;
+use strata_types::version::VersionNumber;
 
 use crate::support::loopback;
 use crate::support::loopback_server::{LoopbackServer, Reply, ok, redirect, with_status};

@@ -72,7 +72,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::secret::Secret;
+    use strata_types::secret::Secret;
 
     const PATH: &str = "/worker.WorkerService/ExecuteTask";
 

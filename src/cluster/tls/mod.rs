@@ -11,6 +11,7 @@ mod files;
 pub(super) mod tests;
 
 pub use files::TlsError;
+use strata_types::causes::Causes;
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -27,7 +28,6 @@ use self::files::{Contents, Files, TlsConfigs};
 use crate::blocking::blocking;
 use crate::config::Cluster;
 use crate::metrics::metrics;
-use crate::model::causes::Causes;
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 

@@ -1,5 +1,9 @@
 //! What the changes of an alternate have in common.
 
+use strata_types::dataset::Dataset;
+use strata_types::user::User;
+use strata_types::version::{Version, VersionSelector, there_are};
+
 use super::list::List;
 use crate::catalog::VersionRecord;
 use crate::dashboard::acting::own;
@@ -8,11 +12,7 @@ use crate::dashboard::figures;
 use crate::dashboard::place::Place;
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Visit};
-use crate::document;
 use crate::http::error::HttpError;
-use crate::model::dataset::Dataset;
-use crate::model::user::User;
-use crate::model::version::{Version, VersionSelector, there_are};
 use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 
 const CALL_CHARACTERS: usize = 2_000;
@@ -66,7 +66,7 @@ pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> Shown {
     let mut body =
         format!("{{\"dataset_id\":{},\"version\":{},\"etag\":", target.place.dataset.id, target.version.number)
             .into_bytes();
-    document::write_string(etag, &mut body);
+    strata_json::write_string(etag, &mut body);
     body.extend_from_slice(b",\"edits\":[");
     for (number, EntityEdit { position, change }) in edits.iter().enumerate() {
         let comma = if number > 0 { "," } else { "" };

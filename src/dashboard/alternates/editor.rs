@@ -7,6 +7,7 @@
 use askama::Template;
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use strata_types::limits::EDITOR_BYTES;
 
 use super::OF_VERSION;
 use super::beside::{Beside, Fate, Neighbour};
@@ -25,7 +26,6 @@ use crate::dashboard::shown::{Shown, escaped_json};
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::model::limits::EDITOR_BYTES;
 use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate, ManageError};
 
 const LINES_AT_LEAST: usize = 8;

@@ -2,13 +2,13 @@
 //! page is about are read of it.
 
 use futures::TryStreamExt;
+use strata_json::Cursor;
+use strata_types::limits::PAGE_BYTES;
 
 use super::beside::{Beside, Neighbour};
 use crate::dashboard::place::Place;
 use crate::dashboard::visit::Visit;
-use crate::document::Cursor;
 use crate::http::error::HttpError;
-use crate::model::limits::PAGE_BYTES;
 use crate::service::{AnswerBody, InspectError, ManageError, Pulled, ReadError};
 
 pub(super) struct List {

@@ -20,6 +20,8 @@ mod text;
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
+use strata_types::version::VersionNumber;
 
 use self::change::{Target, target};
 use super::acting::{Question, Sent};
@@ -30,8 +32,6 @@ use super::query::Query;
 use super::visit::{Posted, Reply, Shell, Visit, render};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::BaseUrl;
-use crate::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
-use crate::model::version::VersionNumber;
 use crate::service::{BodyRoom, ManageError};
 
 /// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_types::limits::EDITOR_POSITIONS;
 
 use super::change::{self, Target, call, save};
 use super::list::{Found, list};
@@ -14,7 +15,6 @@ use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::model::limits::EDITOR_POSITIONS;
 use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 
 /// Entities that are shown before they are removed.

@@ -1,19 +1,20 @@
 //! Entities as texts that people edit. Numbers keep their text and keys their order. Characters that nobody would see
 //! are escapes in the text; they are characters again in the entity.
 
+use strata_json::{Cursor, ValueScanner};
+use strata_types::limits::EDITOR_BYTES;
+use strata_types::text::with_names;
+
 use crate::dashboard::figures;
 use crate::dashboard::shown::escaped_json;
-use crate::document::{self, Cursor, ValueScanner};
 use crate::http::visit::quoted;
-use crate::model::limits::EDITOR_BYTES;
-use crate::model::text::with_names;
 use std::collections::{BTreeSet, HashMap};
 
 /// The text of an entity, indented unless that makes it too long; `None` where the editor does not take it. It takes
 /// each that a page shows: escapes make no text more than three times as long.
 pub(super) fn editable(entity: &[u8]) -> Option<String> {
     let mut pretty = Vec::new();
-    let is_pretty = document::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty);
+    let is_pretty = strata_json::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty);
     let escaped = |text: &[u8]| {
         let text = escaped_json(std::str::from_utf8(text).ok()?);
         (text.len() <= EDITOR_BYTES).then_some(text)
@@ -67,7 +68,7 @@ fn check_length(text: &str) -> Result<(), Mistake> {
 pub(super) fn entity(text: &str) -> Result<Vec<u8>, Mistake> {
     check_length(text)?;
     let mut entity = Vec::new();
-    document::canonicalize(text.as_bytes(), &mut entity)
+    strata_json::canonicalize(text.as_bytes(), &mut entity)
         .map_err(|error| Mistake::at(text, error.offset(), error.problem()))?;
     Ok(entity)
 }
@@ -89,17 +90,17 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
     let around = format!("{BEFORE}{text}}}");
     let mut message = Vec::new();
     // An entity that nests too deep is told of below.
-    document::canonicalize_message(around.as_bytes(), 3, &mut message).map_err(|error| {
+    strata_json::canonicalize_message(around.as_bytes(), 3, &mut message).map_err(|error| {
         let offset = error.offset().map(|offset| offset.saturating_sub(BEFORE.len()));
         Mistake::at(text, offset, error.problem())
     })?;
-    let mut cursor = Cursor::new(document::member(&message, "entities").unwrap_or(b"[]"));
+    let mut cursor = Cursor::new(strata_json::member(&message, "entities").unwrap_or(b"[]"));
     cursor.enter();
     let mut entities = Vec::new();
     while cursor.next_element() {
         let value = cursor.skip_value();
         let mut entity = Vec::new();
-        document::canonicalize(value, &mut entity).map_err(|error| {
+        strata_json::canonicalize(value, &mut entity).map_err(|error| {
             Mistake::whole(format!("Entity {} of the array: {}", entities.len() + 1, error.problem()))
         })?;
         entities.push(entity);
@@ -146,13 +147,13 @@ pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
 }
 
 fn by_name(entity: &[u8]) -> HashMap<String, &[u8]> {
-    document::members(entity).map(|(name, value)| (name.unescape().into_owned(), value)).collect()
+    strata_json::members(entity).map(|(name, value)| (name.unescape().into_owned(), value)).collect()
 }
 
 /// The members of an entity: name, value, and the text of both.
 fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
     let start_of = |part: &[u8]| part.as_ptr().addr() - entity.as_ptr().addr();
-    let members = document::members(entity).map(|(name, value)| {
+    let members = strata_json::members(entity).map(|(name, value)| {
         let (start, end) = (start_of(name.raw()) - 1, start_of(value) + value.len());
         (name.unescape().into_owned(), value, &entity[start..end])
     });
@@ -197,7 +198,7 @@ pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
 mod tests {
     use super::*;
 
-    use crate::model::limits::PAGE_BYTES;
+    use strata_types::limits::PAGE_BYTES;
 
     #[test]
     fn a_text_that_is_edited_becomes_the_same_entity_again() {

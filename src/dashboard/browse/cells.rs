@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use strata_json::{Cursor, JsonType, Scalar, members, pretty_within};
+
 use crate::dashboard::figures;
 use crate::dashboard::marks::{Found, Marks};
 use crate::dashboard::shown::Shown;
-use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
 
 /// Characters of a value in a table. A longer text unfolds.
 pub(super) const CELL_CHARACTERS: usize = 120;

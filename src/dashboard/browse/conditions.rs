@@ -4,13 +4,13 @@
 use std::fmt;
 
 use askama::filters::HtmlSafe;
+use strata_types::path::Path;
+use strata_types::request::RangeBound;
 
 use super::links::{FILTER, Links};
 use super::{COLUMNS, PAGE, VIEW};
 use crate::dashboard::query::{Query, is_true};
 use crate::dashboard::shown::Shown;
-use crate::model::path::Path;
-use crate::model::request::RangeBound;
 
 /// What a condition is made with: its parameter, and the words between its path and its value.
 pub(super) const OPERATORS: [(&str, &str); 7] = [

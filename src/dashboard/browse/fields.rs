@@ -4,15 +4,15 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use serde_json::Value;
+use strata_types::path::Path;
+use strata_types::request::RangeBound;
+use strata_types::version::VersionSelector;
 
 use super::links::Links;
 use crate::dashboard::figures;
 use crate::dashboard::opened::Opened;
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::Visit;
-use crate::model::path::Path;
-use crate::model::request::RangeBound;
-use crate::model::version::VersionSelector;
 use crate::service::ProfileRequest;
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 

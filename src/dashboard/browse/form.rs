@@ -1,12 +1,13 @@
 //! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
 //! there to the address without them, which is a link that can be shared.
 
+use strata_types::path::{Path, PathError};
+
 use super::conditions::{self, IS_NULL, OPERATORS, label};
 use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, FILTER, Links};
 use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
-use crate::model::path::{Path, PathError};
 
 pub(super) const SENT: &str = "form";
 

@@ -4,6 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use strata_types::path::Path;
+use strata_types::request::{Format, ReadRequest};
+
 use super::conditions::{self, Part};
 use super::entities::Entities;
 use super::hints::{self, Hint};
@@ -16,9 +20,6 @@ use crate::dashboard::opened::Opened;
 use crate::dashboard::visit::Visit;
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
-use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use crate::model::path::Path;
-use crate::model::request::{Format, ReadRequest};
 use crate::service::{Answer, Weight};
 
 /// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory

@@ -1,14 +1,15 @@
 //! What is said of parameters and fields that are not there, and of filters by what their field does not hold, with a
 //! link to what was perhaps meant.
 
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
+
 use super::links::Links;
 use crate::dashboard::opened::Opened;
 use crate::dashboard::shown::Sentence;
 use crate::dashboard::visit::Visit;
 use crate::http::params::{self, UnknownParameter};
 use crate::http::visit::quoted;
-use crate::model::path::Path;
-use crate::model::request::ReadRequest;
 use crate::service::{FilterHint, UnknownCause, UnknownField, deep_sort_hint};
 
 use super::{COLUMNS, conditions};
@@ -24,7 +25,7 @@ pub(super) struct Hint {
 
 impl Hint {
     pub(super) fn of_parameter(UnknownParameter(name): &UnknownParameter, links: &Links<'_>) -> Hint {
-        let nearest = crate::model::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
+        let nearest = strata_types::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
         let renamed = |nearest: &str| {
             links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };

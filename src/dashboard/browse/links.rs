@@ -1,9 +1,10 @@
 //! The paths of pages that a page of entities leads to.
 
+use strata_types::path::Path;
+
 use super::{COLUMNS, VIEW};
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
-use crate::model::path::Path;
 
 pub(super) const FILTER: &str = "filter";
 

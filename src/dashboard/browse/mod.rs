@@ -31,6 +31,8 @@ mod widths;
 use askama::Template;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
+use strata_types::request::Format;
+use strata_types::version::{VersionNumber, VersionSelector};
 
 use super::closed;
 use super::opened::{Heading, Tab, open};
@@ -41,8 +43,6 @@ use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
 use crate::http::read;
 use crate::http::visit::{self, BaseUrl};
-use crate::model::request::Format;
-use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::Admitted;
 use cells::Cell;
 pub(super) use cells::summary;

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
+use strata_json::members;
+use strata_types::path::Path;
 
 use super::cells::{CELL_CHARACTERS, Cell, cell, pretty};
 use super::entities::Entities;
@@ -11,8 +13,6 @@ use super::widths;
 use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
 use crate::dashboard::shown::{Shown, named_text};
-use crate::document::members;
-use crate::model::path::Path;
 
 /// Columns of a table. Others are counted.
 pub(super) const TABLE_COLUMNS: usize = 60;

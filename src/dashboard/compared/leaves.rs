@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use crate::document::{self, CanonicalForm, Cursor, JsonType, Text};
-use crate::model::path::Path;
+use strata_json::{CanonicalForm, Cursor, JsonType, Text};
+use strata_types::path::Path;
 
 /// A step of the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn objects(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
-        let members = |object: Option<&'a [u8]>| object.map(document::members).into_iter().flatten();
+        let members = |object: Option<&'a [u8]>| object.map(strata_json::members).into_iter().flatten();
         let mut others: HashMap<_, _> = members(new).map(|(key, value)| (key.raw(), value)).collect();
         for (key, value) in members(old) {
             let other = others.remove(key.raw());

@@ -6,6 +6,8 @@ mod summary;
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use strata_types::version::{VersionNumber, there_are};
 
 use self::records::Record;
 use self::summary::Summary;
@@ -21,8 +23,6 @@ use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl, DiffCall};
-use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use crate::model::version::{VersionNumber, there_are};
 use crate::service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 const RECORDS: u64 = 20;

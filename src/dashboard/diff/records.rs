@@ -1,7 +1,8 @@
 //! The records of a diff, as the operation gives them on lines.
 
+use strata_json::Scalar;
+
 use crate::diff::ChangeType;
-use crate::document::{self, Scalar};
 
 pub(super) struct Record<'a> {
     pub(super) change_type: ChangeType,
@@ -14,7 +15,7 @@ pub(super) struct Record<'a> {
 impl<'a> Record<'a> {
     /// The one of a line; `None` for no record.
     pub(super) fn parse(line: &'a [u8]) -> Option<Record<'a>> {
-        let Some(Scalar::String(id)) = document::member(line, "id").and_then(Scalar::read) else { return None };
+        let Some(Scalar::String(id)) = strata_json::member(line, "id").and_then(Scalar::read) else { return None };
         let id = id.unescape();
         let (first, positions) = id.split_at_checked(1)?;
         let (change_type, positions) = match (first, positions.split_once('-')) {
@@ -23,7 +24,7 @@ impl<'a> Record<'a> {
             ("a", None) => (ChangeType::Added, [None, positions.parse().ok()]),
             _ => return None,
         };
-        let entity = |name| document::member(line, name).filter(|entity| *entity != b"null");
+        let entity = |name| strata_json::member(line, name).filter(|entity| *entity != b"null");
         Some(Record { change_type, positions, entities: [entity("v1"), entity("v2")] })
     }
 }

@@ -3,6 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use strata_types::limits::SUMMARY_ENTITIES;
+
 use super::records::Record;
 use crate::dashboard::browse::Entities;
 use crate::dashboard::compared::{Equality, Step, leaves, path};
@@ -11,7 +13,6 @@ use crate::dashboard::shown::Shown;
 use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
-use crate::model::limits::SUMMARY_ENTITIES;
 use crate::service::{DiffError, DiffForm, VersionDiff};
 
 /// Bytes of records that are looked at.

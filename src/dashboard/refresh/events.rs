@@ -12,14 +12,14 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
 use serde::Serialize;
+use strata_types::ids::{AttemptId, DatasetId};
+use strata_types::user::User;
 use tokio::time::Instant;
 
 use crate::catalog::{Attempt, AttemptOutcome};
 use crate::dashboard::acting::own;
 use crate::dashboard::visit::{Reply, Visit};
 use crate::http::error::HttpError;
-use crate::model::ids::{AttemptId, DatasetId};
-use crate::model::user::User;
 use crate::service::{App, RefreshProgress, Watch};
 
 const STREAM: Duration = Duration::from_secs(30);

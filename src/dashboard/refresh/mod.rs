@@ -15,6 +15,12 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_types::dataset::{Dataset, DatasetChange, DatasetSource};
+use strata_types::ids::AttemptId;
+use strata_types::schedule::Schedule;
+use strata_types::source::SourceFormat;
+use strata_types::text::with_names;
+use strata_types::version::VersionNumber;
 
 use super::acting::{Problem, Sent, own, problem, received_of_owner};
 use super::figures::{self, Time};
@@ -26,12 +32,6 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{Attempt, AttemptOutcome};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::model::dataset::{Dataset, DatasetChange, DatasetSource};
-use crate::model::ids::AttemptId;
-use crate::model::schedule::Schedule;
-use crate::model::source::SourceFormat;
-use crate::model::text::with_names;
-use crate::model::version::VersionNumber;
 use crate::service::{App, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.

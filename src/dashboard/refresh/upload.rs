@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use strata_types::source::SourceFormat;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
@@ -14,7 +15,6 @@ use crate::dashboard::visit::{Reply, Visit};
 use crate::dashboard::{forms, place::DatasetPlace};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, File, Part, Upload};
-use crate::model::source::SourceFormat;
 use crate::service::Push;
 use crate::source::InferTypes;
 

@@ -7,6 +7,8 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 
 use self::snippets::SNIPPETS;
 use super::acting::{Problem, Question, Sent, asked, invalid_field, own, problem, received_of_owner};
@@ -18,8 +20,6 @@ use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{SentDelivery, Webhook};
 use crate::http::error::HttpError;
-use crate::model::user::Plan;
-use crate::model::version::VersionNumber;
 use crate::service::ManageError;
 use crate::webhook::SIGNATURE_HEADER;
 

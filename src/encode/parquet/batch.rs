@@ -9,8 +9,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use strata_json::{Columns, Text, find_either, nearest_double};
+
 use super::types::ColumnType;
-use crate::document::{Columns, Text, find_either, nearest_double};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
 

@@ -24,6 +24,7 @@ mod types;
 
 pub use batch::{Batch, BatchBuilder, Batches};
 pub use chunk::{ColumnChunk, ColumnEncoder, RowGroup};
+use strata_json::Columns;
 pub use types::{ColumnType, TypesBuilder, Typing};
 
 use std::io::{self, Write};
@@ -38,7 +39,6 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
 use super::EncodeError;
-use crate::document::Columns;
 
 /// Memory of the cells of a row group, besides [`COLUMN_BYTES`] for each column: enough that a table of many columns is
 /// not cut into row groups of a few rows.

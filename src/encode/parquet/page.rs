@@ -1,7 +1,7 @@
 //! Pages of a column, as the specification of Parquet has them: headers in Thrift's compact protocol, definition levels
 //! and codes of a dictionary in the hybrid of runs and bit packing.
 
-use crate::model::leb128;
+use strata_types::leb128;
 
 const PLAIN: usize = 0;
 const RLE: usize = 3;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
+use strata_json::{Columns, NumericValue};
 
 use super::batch::LENGTH_BYTES;
-use crate::document::{Columns, NumericValue};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
 

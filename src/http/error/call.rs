@@ -1,9 +1,9 @@
 //! Why a management call is refused before any use case is asked.
 
 use axum::http::StatusCode;
+use strata_types::similar;
 
 use crate::http::text::quoted;
-use crate::model::similar;
 
 /// The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

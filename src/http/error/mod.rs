@@ -20,6 +20,7 @@ mod shared;
 pub use call::CallError;
 pub(super) use call::unknown;
 pub(super) use read::log as log_read_error;
+use strata_types::causes::Causes;
 
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -28,7 +29,6 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use crate::catalog::Unavailability;
-use crate::model::causes::Causes;
 use crate::service::{
     AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, ProfileError, ReadError, RefreshError,
     Refused,
@@ -344,8 +344,8 @@ fn wrong_method(allowed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::version::{VersionNumber, VersionSelector};
     use crate::storage::StorageError;
+    use strata_types::version::{VersionNumber, VersionSelector};
 
     #[track_caller]
     fn check(error: ReadError, status: u16, text: &str) -> Response {

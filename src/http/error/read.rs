@@ -1,13 +1,13 @@
 //! The texts for reads that the service could not answer.
 
 use axum::http::StatusCode;
+use strata_types::causes::Causes;
+use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
 use super::shared::{
     PublicError, bad_request, busy, catalog_unavailable, failed, forbidden, no_version_of, not_found, unavailable,
 };
 use crate::http::text::quoted;
-use crate::model::causes::Causes;
-use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
 use crate::storage::shortage::Shortage;
 

@@ -1,9 +1,9 @@
 //! Texts that errors of several kinds have.
 
 use axum::http::StatusCode;
+use strata_types::version::VersionNumber;
 
 use crate::catalog::Unavailability;
-use crate::model::version::VersionNumber;
 use crate::service::Refused;
 
 /// The status and the text that the caller sees.

@@ -17,6 +17,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use strata_types::request::Format;
 use tracing::{Instrument, Span};
 
 use super::Layers;
@@ -25,7 +26,6 @@ use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
 use crate::metrics::request_log::RequestLogContext;
 use crate::metrics::routes::{RouteMetrics, of_route};
-use crate::model::request::Format;
 use crate::service::UsageMeter;
 
 /// Names one request, for the caller and for the log.

@@ -9,17 +9,17 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::routing::on;
 use serde_json::json;
+use strata_json::{Cursor, DocumentError, JsonType, NumericValue, Scalar};
+use strata_types::ids::DatasetId;
+use strata_types::user::User;
+use strata_types::version::VersionNumber;
 
 use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
 use super::{Caller, Fields, JsonResult, body, fields};
-use crate::document::{self, Cursor, DocumentError, JsonType, NumericValue, Scalar};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError, unknown};
 use crate::http::text::{quoted, shown};
-use crate::model::ids::DatasetId;
-use crate::model::user::User;
-use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
 
 pub(in crate::http) const EDITS: &str = "edits";
@@ -105,7 +105,7 @@ struct Call {
 impl Call {
     fn parse(text: &[u8]) -> Result<Call, CallError> {
         let mut message = Vec::with_capacity(text.len());
-        document::canonicalize_message(text, AROUND, &mut message).map_err(|error| {
+        strata_json::canonicalize_message(text, AROUND, &mut message).map_err(|error| {
             let problem = match error {
                 _ if text.is_empty() => "it is empty".to_owned(),
                 DocumentError::NotAnObject { .. } => "it is JSON, but not an object".to_owned(),
@@ -114,7 +114,7 @@ impl Call {
             CallError::Body { problem: format!("{problem}; valid: {}", body::OBJECT_FORM) }
         })?;
         let message = Bytes::from(message);
-        let edits = document::member(&message, EDITS);
+        let edits = strata_json::member(&message, EDITS);
         let beside = with_nulls(&message, edits);
         let fields = Fields::of_body(body::members(&beside)?, None, &EDIT)?;
         let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
@@ -135,7 +135,7 @@ impl Call {
             let edit = parse_edit(&message, text).map_err(|problem| CallError::Edit { index, problem })?;
             // The first one cannot be made, so no other is told.
             if edit.position == u64::MAX && beyond.is_empty() {
-                beyond.extend(document::member(text, POSITION).map(|sent| (index, sent_as(sent))));
+                beyond.extend(strata_json::member(text, POSITION).map(|sent| (index, sent_as(sent))));
             }
             edits.push(edit);
         }
@@ -167,7 +167,7 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
         return Err(format!("{} is not valid; valid: {FORMS}", sent_as(edit)));
     }
     let (mut position, mut changes, mut nulls) = (None, Vec::new(), Vec::new());
-    for (name, value) in document::members(edit) {
+    for (name, value) in strata_json::members(edit) {
         let name = name.unescape();
         let Some(known) = MEMBERS.iter().find(|known| **known == name) else { return Err(unknown(&name, &MEMBERS)) };
         // As good as absent.
@@ -237,7 +237,7 @@ fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
     if JsonType::of(value[0]) != Some(JsonType::Object) {
         return Err(format!("{} is not valid; valid: {}", sent_as(value), form("set")));
     }
-    document::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
+    strata_json::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
     Ok(message.slice_ref(value))
 }
 

@@ -6,6 +6,8 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::routing::on;
 use serde::Serialize;
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
 
 use super::fields::VERSION_NAME;
@@ -15,8 +17,6 @@ use super::{DATASET_ID, JsonResult};
 use crate::catalog;
 use crate::http::endpoint::{Answer, Endpoint, Group, Input};
 use crate::http::error::{CallError, HttpError};
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App};
 use crate::source::EnvelopeFields;
 

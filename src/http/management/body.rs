@@ -17,21 +17,21 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
+use strata_json::DocumentError;
+use strata_types::ids::DatasetId;
+use strata_types::index::IndexSettings;
+use strata_types::limits;
+use strata_types::similar;
+use strata_types::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use tokio::time::Instant;
 
 use super::DATASET_ID;
 use crate::blocking::blocking;
-use crate::document::{self, DocumentError};
 use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::http::text::{quoted, shown};
 use crate::http::values::{boolean, integer, positive, whole_number};
-use crate::model::ids::DatasetId;
-use crate::model::index::IndexSettings;
-use crate::model::limits;
-use crate::model::similar;
-use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder, ManageError};
 
 /// What a text field takes that may be null.
@@ -89,7 +89,7 @@ pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
         Ok(Value::Object(members)) => return Ok(members),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
-        Err(error) => match document::canonicalize(bytes, &mut Vec::new()) {
+        Err(error) => match strata_json::canonicalize(bytes, &mut Vec::new()) {
             Err(DocumentError::NotAnObject { .. }) => "it is neither an object nor JSON".to_owned(),
             Err(problem) => format!("it is not JSON: {problem}"),
             // Nested too deep, or a number that is too long.

@@ -12,15 +12,15 @@ use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
+use strata_types::scope::Scope;
+use strata_types::secret::Secret;
+use strata_types::user::User;
 
 use crate::catalog::TokenUser;
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::auth::authorization;
 use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
-use crate::model::scope::Scope;
-use crate::model::secret::Secret;
-use crate::model::user::User;
 use crate::service::{App, Authorization, Client, Holder};
 
 pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";

@@ -5,6 +5,10 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
+use strata_types::ids::DatasetId;
+use strata_types::limits;
+use strata_types::schedule::{SCHEDULE_FORM, Schedule};
 use utoipa::ToSchema;
 
 use super::body::TEXT_FORM;
@@ -12,10 +16,6 @@ use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult,
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
-use crate::model::ids::DatasetId;
-use crate::model::limits;
-use crate::model::schedule::{SCHEDULE_FORM, Schedule};
 use crate::service::{App, OwnedDataset, visibility};
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;

@@ -7,6 +7,9 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use axum::routing::on;
 use serde_json::json;
+use strata_types::ids::DatasetId;
+use strata_types::request::Format;
+use strata_types::user::User;
 
 use super::{Caller, Fields, QueryString, diff_schemas, fields};
 use crate::diff::{ChangeType, DiffPage};
@@ -15,9 +18,6 @@ use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::http::large_responses::Charged;
-use crate::model::ids::DatasetId;
-use crate::model::request::Format;
-use crate::model::user::User;
 use crate::service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];

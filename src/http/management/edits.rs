@@ -17,6 +17,9 @@ use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
+use strata_types::ids::DatasetId;
+use strata_types::user::User;
+use strata_types::version::VersionNumber;
 use utoipa::openapi::{AllOfBuilder, ArrayBuilder, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -31,9 +34,6 @@ use crate::http::body::streamed;
 use crate::http::description::typed;
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
-use crate::model::ids::DatasetId;
-use crate::model::user::User;
-use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, AnswerBody, App, alternate_etag};
 
 pub(super) const ETAG_MEMBER: &str = "etag";

@@ -1,10 +1,10 @@
 //! Fields that endpoints of several modules take.
 
 use serde_json::json;
+use strata_types::source::SourceFormat;
 
 use super::DATASET_ID as DATASET_ID_NAME;
 use crate::http::endpoint::{Field, FieldKind};
-use crate::model::source::SourceFormat;
 
 pub(super) const DATASET_ID: Field =
     Field::required(DATASET_ID_NAME, FieldKind::Id, || json!(1)).about("One of the caller's datasets.");

@@ -5,6 +5,10 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::ids::AttemptId;
+use strata_types::limits;
+use strata_types::scope::Scope;
+use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
 
 use super::records::{AttemptRecord, time};
@@ -12,10 +16,6 @@ use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
 use crate::catalog::{Attempt, DayUsage, SentDelivery};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::CallError;
-use crate::model::ids::AttemptId;
-use crate::model::limits;
-use crate::model::scope::Scope;
-use crate::model::version::VersionNumber;
 use crate::service::App;
 
 const DAYS: u64 = 30;

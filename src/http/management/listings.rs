@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::ids::DatasetId;
+use strata_types::limits;
 use utoipa::ToSchema;
 
 use super::QueryString;
@@ -18,8 +20,6 @@ use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, 
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
-use crate::model::ids::DatasetId;
-use crate::model::limits;
 use crate::service::{App, Bucket, Datasets};
 
 /// Datasets in a page, unless asked otherwise, and at most.

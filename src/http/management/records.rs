@@ -3,14 +3,14 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use strata_types::index::IndexSettings;
+use strata_types::path::Path;
+use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
 use super::{BaseUrl, JsonResult};
 use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
 use crate::http::endpoint::Answer;
-use crate::model::index::IndexSettings;
-use crate::model::path::Path;
-use crate::model::scope::Scope;
 use crate::net::without_credentials;
 use crate::service::OwnedDataset;
 

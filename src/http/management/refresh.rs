@@ -21,6 +21,9 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_types::ids::DatasetId;
+use strata_types::limits::BRACKET_WITHIN_BYTES;
+use strata_types::source::SourceFormat;
 use utoipa::ToSchema;
 
 use super::body::OBJECT_FORM;
@@ -29,9 +32,6 @@ use super::{Caller, Fields, QueryString, body, fields};
 use super::{DATASET_ID, JsonResult};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
-use crate::model::ids::DatasetId;
-use crate::model::limits::BRACKET_WITHIN_BYTES;
-use crate::model::source::SourceFormat;
 use crate::service::{App, Push, RefreshError, Refreshed};
 use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
 

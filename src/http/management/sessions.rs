@@ -11,6 +11,9 @@ use cookie::time::Duration;
 use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
+use strata_types::limits;
+use strata_types::secret::Secret;
+use strata_types::user::User;
 use utoipa::ToSchema;
 
 use super::caller::{SESSION_COOKIE, session_id};
@@ -20,9 +23,6 @@ use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, 
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
-use crate::model::limits;
-use crate::model::secret::Secret;
-use crate::model::user::User;
 use crate::service::{App, Holder, LoggedIn, OwnedSession};
 
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;

@@ -5,14 +5,14 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::limits::TOKEN_LIFETIME_S;
+use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
 use super::records::{DONE, Done, time};
 use super::{Caller, Fields, JsonResult};
 use crate::catalog::{ApiToken, Grant};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::model::limits::TOKEN_LIFETIME_S;
-use crate::model::scope::Scope;
 use crate::service::App;
 
 const NAME: Field =

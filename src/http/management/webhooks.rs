@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::scope::Scope;
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
@@ -13,7 +14,6 @@ use super::{Caller, Fields, Identified, JsonResult, fields};
 use crate::catalog::Webhook;
 use crate::http::description::typed;
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::model::scope::Scope;
 use crate::net::without_credentials;
 use crate::service::App;
 

@@ -3,6 +3,10 @@
 use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_types::dataset::Dataset;
+use strata_types::ids::DatasetId;
+use strata_types::limits;
+use strata_types::scope::Scope;
 
 use super::tool::{self, Tool, ToolResult};
 use super::{Caller, schemas};
@@ -11,10 +15,6 @@ use crate::http::management::Fields;
 use crate::http::management::listings::ListedDataset;
 use crate::http::management::records::time;
 use crate::http::read::rate;
-use crate::model::dataset::Dataset;
-use crate::model::ids::DatasetId;
-use crate::model::limits;
-use crate::model::scope::Scope;
 use crate::net::without_credentials;
 use crate::service::{Bucket, Datasets};
 

@@ -4,12 +4,12 @@ use axum::body::Bytes;
 use futures::stream;
 use serde::Serialize;
 use serde_json::json;
+use strata_types::limits;
+use strata_types::scope::Scope;
 
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
 use crate::http::management::{Fields, alternate_edits, edits};
-use crate::model::limits;
-use crate::model::scope::Scope;
 
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_types::scope::Scope;
+use strata_types::{limits, similar};
 
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
@@ -11,8 +13,6 @@ use crate::diff::ChangeType;
 use crate::encode::ContentCoding;
 use crate::http::management::{DiffCall, Fields};
 use crate::http::text::quoted;
-use crate::model::scope::Scope;
-use crate::model::{limits, similar};
 use crate::service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 

@@ -7,11 +7,11 @@ use rmcp::model::ProtocolVersion;
 use rmcp::transport::common::http_header::HEADER_MCP_PROTOCOL_VERSION;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use strata_json::{DocumentError, member};
+use strata_types::limits;
 
-use crate::document::{self, DocumentError, member};
 use crate::http::error::CallError;
 use crate::http::management::alternate_edits::{EDITS, with_nulls};
-use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
@@ -36,7 +36,7 @@ impl Message {
     /// [`CallError::NotJsonText`] for what is no JSON, [`CallError::Body`] for JSON that is no message.
     pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
-        document::canonicalize(body, &mut message).map_err(|error| not_a_message(body, &error))?;
+        strata_json::canonicalize(body, &mut message).map_err(|error| not_a_message(body, &error))?;
         let message = Bytes::from(message);
         let object = |text: &&[u8]| text.starts_with(b"{");
         let params = member(&message, "params").filter(object);

@@ -42,6 +42,8 @@ use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
+use strata_types::scope::Scope;
+use strata_types::user::User;
 use tracing::Span;
 
 use super::error::{CallError, HttpError};
@@ -52,8 +54,6 @@ use super::layers::access_log::RequestId;
 use super::management::body;
 use crate::catalog::TokenUser;
 use crate::metrics::request_log::{self, RequestLogContext};
-use crate::model::scope::Scope;
-use crate::model::user::User;
 use crate::service::{App, Authorization, BodyRoom, Client, Holder};
 use message::Message;
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
+use strata_types::limits;
+use strata_types::request::{Format, ReadRequest};
+use strata_types::scope::Scope;
 
 use super::tool::{self, Argument, Output, Tool, ToolError, ToolResult};
 use super::{Caller, schemas};
@@ -14,9 +17,6 @@ use crate::http::management::Fields;
 use crate::http::params::{self, PARAMETERS, Parameter};
 use crate::http::read::rate;
 use crate::http::text::quoted;
-use crate::model::limits;
-use crate::model::request::{Format, ReadRequest};
-use crate::model::scope::Scope;
 use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
 
 /// Entities in an answer, unless asked otherwise.

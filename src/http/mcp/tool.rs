@@ -4,13 +4,13 @@ use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
+use strata_types::scope::Scope;
+use strata_types::similar;
 
 use super::Caller;
 use crate::http::error::HttpError;
 use crate::http::management::Fields;
 use crate::http::text::quoted;
-use crate::model::scope::Scope;
-use crate::model::similar;
 use crate::service::{AnswerBody, ReadError};
 
 pub(super) struct Tool {

@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use rmcp::model::{Tool as Described, ToolAnnotations};
+use strata_types::scope::Scope;
 
 use super::tool::Tool;
 use super::{datasets, edits, inspect, read, schemas};
-use crate::model::scope::Scope;
 
 /// A tool, as the protocol describes it, and the names of all its arguments.
 pub(super) struct NamedTool {

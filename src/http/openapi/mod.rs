@@ -23,6 +23,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
+use strata_types::similar;
 use utoipa::openapi::{Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type};
 
 use super::description::headers::{CACHING, CORS};
@@ -33,7 +34,6 @@ use super::headers::caching;
 use super::headers::content_encoding::ContentCoding;
 use super::{health, management, mcp, metrics, read};
 use crate::encode::compress;
-use crate::model::similar;
 
 pub(super) static DOCUMENT: Endpoint =
     Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, |method| on(method, openapi))

@@ -1,14 +1,14 @@
 //! The schemas of fields and bodies.
 
 use serde_json::{Map, Value};
+use strata_types::dataset::DatasetName;
+use strata_types::index::INDEX_PATHS;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
 use crate::http::description::typed;
 use crate::http::endpoint::{Field, FieldKind, Need};
-use crate::model::dataset::DatasetName;
-use crate::model::index::INDEX_PATHS;
 
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";

@@ -111,7 +111,7 @@ pub(super) const TYPED: Parameter = Parameter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn each_sets_its_own() {

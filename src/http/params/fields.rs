@@ -46,8 +46,8 @@ pub(super) const DEDUP_KEY: Parameter = Parameter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::path::Path;
-    use crate::model::request::ReadRequest;
+    use strata_types::path::Path;
+    use strata_types::request::ReadRequest;
 
     fn paths(parameter: &Parameter, lists: &[&str]) -> ReadRequest {
         let mut request = ReadRequest::default();

@@ -1,7 +1,8 @@
 //! The parameters that keep the entities in which a field has a value, or one on one side of another.
 
+use strata_types::request::RangeBound;
+
 use super::{Parameter, ParameterKind, Repetition, value};
-use crate::model::request::RangeBound;
 
 pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
@@ -76,8 +77,8 @@ pub(super) const FILTER_LTE: Parameter = range!(LessOrEqual, "less than or equal
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::path::Path;
-    use crate::model::request::{PathValue, ReadRequest};
+    use strata_types::path::Path;
+    use strata_types::request::{PathValue, ReadRequest};
 
     const RANGES: [Parameter; 4] = [FILTER_GT, FILTER_GTE, FILTER_LT, FILTER_LTE];
 

@@ -1,7 +1,8 @@
 //! `format`: the serialization of the response.
 
+use strata_types::request::Format;
+
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
-use crate::model::request::Format;
 
 pub(super) const FORMAT: Parameter = Parameter {
     name: "format",
@@ -24,7 +25,7 @@ pub(super) const FORMAT: Parameter = Parameter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn takes_every_format_by_its_name() {

@@ -1,7 +1,8 @@
 //! `keywords` and `keywords_mode`: full-text search over whole entities.
 
+use strata_types::request::KeywordsMode;
+
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
-use crate::model::request::KeywordsMode;
 
 pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
@@ -47,7 +48,7 @@ fn keywords(list: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn lists_are_joined_in_order() {

@@ -22,7 +22,7 @@ mod value;
 
 use std::borrow::Cow;
 
-use crate::model::request::ReadRequest;
+use strata_types::request::ReadRequest;
 
 pub(in crate::http) use decode::not_utf8;
 pub use kind::ParameterKind;

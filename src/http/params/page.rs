@@ -51,7 +51,7 @@ pub(super) const LIMIT: Parameter = Parameter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn takes_whole_numbers() {

@@ -15,6 +15,9 @@ use std::collections::HashSet;
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
+use strata_types::{limits, similar};
 
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
@@ -23,9 +26,6 @@ use super::{
 use crate::http::error::HttpError;
 use crate::http::text::{quoted, shown};
 use crate::http::values::integer;
-use crate::model::path::Path;
-use crate::model::request::ReadRequest;
-use crate::model::{limits, similar};
 use crate::service::IgnoredParameter;
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole

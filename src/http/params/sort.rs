@@ -1,7 +1,8 @@
 //! `sort`: orders the entities by one field.
 
+use strata_types::request::Sort;
+
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
-use crate::model::request::Sort;
 
 pub(super) const SORT: Parameter = Parameter {
     name: "sort",
@@ -36,7 +37,7 @@ fn sort(value: &str) -> Result<Sort, InvalidValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn takes_a_field_and_a_direction() {

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use axum::http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::model::limits;
-use crate::model::path::Path;
+use strata_types::limits;
+use strata_types::path::Path;
 
 pub const HEADER_BYTES_LIMIT: usize = limits::UNKNOWN_HEADER_BYTES;
 

@@ -1,10 +1,11 @@
 //! The kinds of values that several parameters share: booleans, whole numbers, lists of paths, and a path with a value.
 
+use strata_types::limits;
+use strata_types::path::{Path, PathError};
+use strata_types::request::PathValue;
+
 use super::InvalidValue;
 use crate::http::values;
-use crate::model::limits;
-use crate::model::path::{Path, PathError};
-use crate::model::request::PathValue;
 
 /// `true`, `false`, `1` or `0`, in any case.
 pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {

@@ -5,12 +5,12 @@
 
 use axum::http::{HeaderValue, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use strata_types::limits::LINK_BYTES;
+use strata_types::request::ReadRequest;
+use strata_types::version::VersionNumber;
 
 use crate::http::headers::base_url::BaseUrl;
 use crate::http::params;
-use crate::model::limits::LINK_BYTES;
-use crate::model::request::ReadRequest;
-use crate::model::version::VersionNumber;
 
 /// What no URI contains, and the semicolon, at which many readers of the header cut.
 const ESCAPED: &AsciiSet = &CONTROLS

@@ -27,6 +27,8 @@ pub mod path;
 pub(super) mod rate;
 
 pub(super) use operations::section;
+use strata_types::request::{Format, ReadRequest};
+use strata_types::version::VersionNumber;
 
 use std::sync::Arc;
 
@@ -49,8 +51,6 @@ use crate::http::headers::range::ByteRange;
 use crate::http::headers::{caching, client_ip, cors};
 use crate::http::large_responses::Charged;
 use crate::http::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-use crate::model::request::{Format, ReadRequest};
-use crate::model::version::VersionNumber;
 use crate::service::{
     Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
     ReadTarget, UsageMeter,
@@ -361,8 +361,8 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::model::ids::{DatasetId, FileId};
-    use crate::model::version::VersionFile;
+    use strata_types::ids::{DatasetId, FileId};
+    use strata_types::version::VersionFile;
 
     type Chunk = Result<Bytes, ReadError>;
 

@@ -2,6 +2,7 @@
 //! all formats.
 
 use serde_json::json;
+use strata_types::request::Format;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
 use utoipa::openapi::schema::{SchemaFormat, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -14,7 +15,6 @@ use utoipa::openapi::{
 use crate::http::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
 use crate::http::description::{parameter, parameters, responses, text, typed};
 use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
-use crate::model::request::Format;
 
 const TAG: &str = "read";
 

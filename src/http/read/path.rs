@@ -9,11 +9,11 @@
 
 use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use crate::http::error::HttpError;
 use crate::http::text::quoted;
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
 use crate::service::ReadTarget;
 
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ fn decode(part: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::version::VersionNumber;
+    use strata_types::version::VersionNumber;
 
     #[track_caller]
     fn check(path: &str, dataset: u64, name_slug: &str, version: VersionSelector, alt: bool) {

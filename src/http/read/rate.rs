@@ -3,13 +3,13 @@
 use axum::http::header::{CONTENT_LENGTH, RANGE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use strata_types::request::{Format, ReadRequest};
 
 use crate::http::error::HttpError;
 use crate::http::headers::caching;
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::http::headers::range::ByteRange;
 use crate::metrics;
-use crate::model::request::{Format, ReadRequest};
 use crate::service::{Admitted, App, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

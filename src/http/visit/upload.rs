@@ -13,11 +13,11 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use multer::{Constraints, Field, Multipart, SizeLimit};
+use strata_types::limits::FORM_BYTES;
 
 use crate::http::error::{CallError, HttpError};
 use crate::http::management::body;
 use crate::http::text::quoted;
-use crate::model::limits::FORM_BYTES;
 use crate::service::App;
 use crate::source::SourceError;
 

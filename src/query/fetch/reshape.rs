@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{self, Columns, Projection};
-use crate::model::path::Path;
-use crate::model::request::ReadRequest;
+use strata_json::{Columns, Projection};
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reshape {
@@ -103,7 +103,7 @@ impl Reshape {
         let mut entity = document;
         if self.denull {
             scratch.without_nulls.clear();
-            document::denull(entity, &mut scratch.without_nulls);
+            strata_json::denull(entity, &mut scratch.without_nulls);
             entity = &scratch.without_nulls;
         }
         let projection = self.projection();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
+use strata_types::leb128;
 
-use crate::model::leb128;
 use crate::query::account::Accounted;
 use crate::query::tasks;
 use crate::storage::reader::VersionReader;

@@ -1,12 +1,12 @@
 //! The fields of entities of one row group: the values that each field has, or the features that each entity has.
 
 use hashbrown::HashMap;
+use strata_json::Text;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use super::SOURCE;
 use super::values::{self, Feature, Seeds, ValueHasher};
-use crate::document::{self, Text};
 use crate::query::account::Accounted;
 use crate::query::error::QueryError;
 use crate::query::fetch::pages::Pages;
@@ -44,7 +44,7 @@ impl FieldValues {
         let mut found = FieldValues { numbers: FieldNumbers::default(), entities: Vec::new(), values };
         let mut recent = if wanted == 0 { Vec::new() } else { vec![0_u128; RECENT] };
         for (row, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            for (name, value) in document::members(pages.document(row).await?) {
+            for (name, value) in strata_json::members(pages.document(row).await?) {
                 if name.eq_str(SOURCE) {
                     continue;
                 }
@@ -102,7 +102,7 @@ impl RowFeatures {
         let mut lengths = Vec::with_capacity(rows.len());
         for row in rows {
             let start = features.len();
-            for (name, value) in document::members(pages.document(row).await?) {
+            for (name, value) in strata_json::members(pages.document(row).await?) {
                 // Every field but one has a rank.
                 if name.eq_str(SOURCE) {
                     continue;

@@ -6,7 +6,7 @@ use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use serde::{Deserialize, Serialize};
 
-use crate::document::CanonicalForm;
+use strata_json::CanonicalForm;
 
 /// Bits of a value's hash; the rest of a `u128` is for the number of its field.
 pub(crate) const HASH_BITS: u32 = 96;

@@ -23,9 +23,9 @@ use datafusion::logical_expr::{
 use datafusion::prelude::{col, lit};
 use rand::Rng;
 use siphasher::sip::SipHasher24;
+use strata_types::path::Path;
+use strata_types::request::KeywordsMode;
 
-use crate::model::path::Path;
-use crate::model::request::KeywordsMode;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::schema::DOCUMENT;

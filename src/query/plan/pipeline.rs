@@ -11,8 +11,8 @@ use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::{count, min};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{col, lit};
+use strata_types::request::ReadRequest;
 
-use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::plan::functions::{FunctionKind, compare, keywords};
 use crate::query::plan::table::VersionTable;

@@ -11,8 +11,8 @@ use datafusion::optimizer::push_down_limit::PushDownLimit;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use strata_types::request::ReadRequest;
 
-use crate::model::request::ReadRequest;
 use crate::query::engine;
 use crate::query::plan::limit_pushdown::LimitPushdown;
 use crate::query::plan::pipeline;

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use strata_json::{CanonicalForm, PathTree};
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
 
-use crate::document::{CanonicalForm, PathTree};
-use crate::model::path::Path;
-use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::pace::Pace;

@@ -10,9 +10,9 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
+use strata_json::NumericValue;
+use strata_types::request::{KeywordsMode, RangeBound};
 
-use crate::document::NumericValue;
-use crate::model::request::{KeywordsMode, RangeBound};
 use crate::query::scan::key_column::{bytes_at, remainder_at};
 use crate::storage::layout::ShreddedKind;
 

@@ -15,9 +15,9 @@ use std::ops::{ControlFlow, Range};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
+use strata_json::{CanonicalForm, NumericValue, Scalar};
+use strata_types::path::Path;
 
-use crate::document::{self, CanonicalForm, NumericValue, Scalar};
-use crate::model::path::Path;
 use crate::storage::StorageError;
 use crate::storage::layout::{ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
@@ -35,7 +35,7 @@ pub(super) const ONE_NULL: &[u8] = &[NULL];
 pub(super) const ONE_EMPTY: &[u8] = &[STRING, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
-    document::reach_values(entity, path, |value| {
+    strata_json::reach_values(entity, path, |value| {
         write_value(value, canonical, out);
         ControlFlow::Continue(())
     });
@@ -59,7 +59,7 @@ pub(super) fn write_value(value: &[u8], canonical: &mut CanonicalForm, out: &mut
 
 fn write_number(double: f64, remainder: i64, out: &mut Vec<u8>) {
     out.push(NUMBER);
-    out.extend_from_slice(&document::ordered_bits(double).to_be_bytes());
+    out.extend_from_slice(&strata_json::ordered_bits(double).to_be_bytes());
     out.extend_from_slice(&remainder.to_be_bytes());
 }
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 use fixedbitset::FixedBitSet;
+use strata_types::request::KeywordsMode;
 use tokio::sync::OnceCell;
 
-use crate::model::request::KeywordsMode;
 use crate::query::pace::Pace;
 use crate::query::scan::access::Access;
 use crate::query::scan::predicate::Predicate;

@@ -11,9 +11,9 @@ use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
+use strata_types::path::Path;
+use strata_types::request::KeywordsMode;
 
-use crate::model::path::Path;
-use crate::model::request::KeywordsMode;
 use crate::query::distribute::{Divisible, RowGroupToRead};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::Access;

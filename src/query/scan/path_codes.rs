@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use strata_json::CanonicalForm;
+use strata_types::path::Path;
 
-use crate::document::CanonicalForm;
-use crate::model::path::Path;
 use crate::query::fetch::pages::Pages;
 use crate::query::pace::Pace;
 use crate::query::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};

@@ -5,10 +5,10 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
+use strata_json::{ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
+use strata_types::path::Path;
+use strata_types::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 
-use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
-use crate::model::path::Path;
-use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::scan::tightest::tightest;
 use crate::storage::layout::SEPARATOR;
@@ -95,7 +95,7 @@ enum Needle {
 
 impl Compare {
     pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
-        let folded = document::fold(value).into_bytes();
+        let folded = strata_json::fold(value).into_bytes();
         let needle = match comparison {
             Comparison::Equal => Needle::Equal(EqualNeedle::new(value)),
             Comparison::Contains => Needle::Contains(Box::new(ContainsNeedle::new(value))),
@@ -137,7 +137,7 @@ impl Compare {
 
     pub fn matches(&self, document: &[u8]) -> bool {
         let mut found = false;
-        document::reach(document, &self.path, |scalar: Scalar<'_>| {
+        strata_json::reach(document, &self.path, |scalar: Scalar<'_>| {
             found = self.fits(scalar);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -152,9 +152,9 @@ impl Compare {
         };
         !(self.denull && gone)
             && match &self.needle {
-                Needle::Equal(needle) => document::matches_equal(scalar, needle),
-                Needle::Contains(needle) => document::matches_contains(scalar, needle),
-                Needle::Range(needle) => document::matches_range(scalar, needle),
+                Needle::Equal(needle) => strata_json::matches_equal(scalar, needle),
+                Needle::Contains(needle) => strata_json::matches_contains(scalar, needle),
+                Needle::Range(needle) => strata_json::matches_range(scalar, needle),
             }
     }
 }
@@ -175,8 +175,8 @@ impl Keywords {
     /// Prepares a search. No word may be empty. Words that are the same when they are folded are searched for once.
     pub fn new(mut words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
         let mut seen = HashSet::new();
-        words.retain(|word| seen.insert(document::fold(word)));
-        let mut folded: Vec<Vec<u8>> = words.iter().map(|word| document::fold(word).into_bytes()).collect();
+        words.retain(|word| seen.insert(strata_json::fold(word)));
+        let mut folded: Vec<Vec<u8>> = words.iter().map(|word| strata_json::fold(word).into_bytes()).collect();
         folded.sort_by_key(|word| std::cmp::Reverse(word.len()));
         Keywords { folded, needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(), words, mode, reshape }
     }
@@ -192,9 +192,9 @@ impl Keywords {
         let mut missing: Vec<&ContainsNeedle> = self.needles.iter().collect();
         let all = self.mode == KeywordsMode::And;
         let mut found = false;
-        document::scalars(entity, |scalar| {
+        strata_json::scalars(entity, |scalar| {
             let before = missing.len();
-            missing.retain(|needle| !document::matches_contains(scalar, needle));
+            missing.retain(|needle| !strata_json::matches_contains(scalar, needle));
             found = if all { missing.is_empty() } else { missing.len() < before };
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -219,13 +219,13 @@ impl fmt::Display for Predicate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::ReadRequest;
+    use strata_types::request::ReadRequest;
 
     #[test]
     fn equal_words_are_searched_for_once() {
         let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
         let keywords = Keywords::new(words, KeywordsMode::And, Reshape::of(&ReadRequest::default()));
-        let once: HashSet<String> = keywords.words.iter().map(|word| document::fold(word)).collect();
+        let once: HashSet<String> = keywords.words.iter().map(|word| strata_json::fold(word)).collect();
         assert_eq!((keywords.words.len(), keywords.folded.len()), (once.len(), once.len()));
         assert!(keywords.words.starts_with(&["Straße".to_owned(), "a".to_owned()]));
     }

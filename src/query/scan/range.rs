@@ -2,8 +2,8 @@
 
 use arrow::array::ArrayRef;
 use arrow::buffer::BooleanBuffer;
+use strata_json::{RangeLimit, RangeNeedle};
 
-use crate::document::{RangeLimit, RangeNeedle};
 use crate::query::pace::Pace;
 use crate::query::scan::kernels::Elements;
 use crate::query::scan::key_column::misfit;

@@ -4,8 +4,9 @@
 //! double; of others, numbers on both sides of a limit may share the limit's double. The statistics of texts may be
 //! truncated, and cover more texts than the strings: they bound the strings all the same.
 
-use crate::document::RangeLimit;
-use crate::model::request::RangeBound;
+use strata_json::RangeLimit;
+use strata_types::request::RangeBound;
+
 use crate::query::scan::predicate::Compare;
 use crate::storage::layout::ShreddedKind;
 use crate::storage::reader::VersionReader;
@@ -83,7 +84,7 @@ fn admits(bound: RangeBound, double: f64, (limit, side): (f64, i128)) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::NumericValue;
+    use strata_json::NumericValue;
 
     #[test]
     fn a_double_tells_of_its_number_what_it_can() {

@@ -1,9 +1,9 @@
 //! The report of a scan, as the JSON of an explanation shows it.
 
 use serde::Serialize;
+use strata_types::path::Path;
 use utoipa::ToSchema;
 
-use crate::model::path::Path;
 use crate::query::scan::access::{Access, PrunedBy};
 pub use crate::query::scan::metrics::AccessName;
 use crate::query::scan::metrics::{Counter, PredicateMetrics};

@@ -6,9 +6,9 @@ use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
+use strata_types::request::KeywordsMode;
 
 use crate::metrics::metrics;
-use crate::model::request::KeywordsMode;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::pace::Pace;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use memchr::{memchr, memchr_iter, memmem};
+use strata_json::{Inside, NumericValue};
+use strata_types::request::KeywordsMode;
 
-use crate::document::{Inside, NumericValue};
 use crate::metrics::metrics;
-use crate::model::request::KeywordsMode;
 use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::kernels;

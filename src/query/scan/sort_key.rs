@@ -3,12 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
-use arrow::datatypes::{Float64Type, Int32Type};
-use serde::{Deserialize, Serialize};
+use strata_types::request::ReadRequest;
 
-use crate::document;
-use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::key_column::Scalars;
@@ -17,6 +13,9 @@ use crate::query::scan::row_selection::RowSelection;
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
+use arrow::datatypes::{Float64Type, Int32Type};
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderSpec {
@@ -86,10 +85,10 @@ impl<'a> OrderKeys<'a> {
             let known = self.shredded.as_ref().is_some_and(|shredded| shredded.write(*row, spec, &mut key));
             if !known {
                 let document = self.pages.document(*row).await?;
-                let value = document::member(document, &spec.field).and_then(document::Scalar::read);
-                let empty = matches!(value, Some(document::Scalar::String(text)) if text.raw().is_empty());
+                let value = strata_json::member(document, &spec.field).and_then(strata_json::Scalar::read);
+                let empty = matches!(value, Some(strata_json::Scalar::String(text)) if text.raw().is_empty());
                 let value = if spec.denull && empty { None } else { value };
-                document::write_order(value, spec.descending, &mut key);
+                strata_json::write_order(value, spec.descending, &mut key);
             }
             key.extend_from_slice(&(self.first + *row as u64).to_be_bytes());
             keys.append_value(&key);
@@ -149,18 +148,18 @@ impl SortColumn {
     fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
         let kind = self.0.kinds()[row];
         if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
-            document::write_order(None, spec.descending, key);
+            strata_json::write_order(None, spec.descending, key);
         } else if kind == ShreddedKind::Number as u8 {
             let Some((double, remainder)) = self.0.number(row) else { return false };
-            document::write_order_double(double, remainder, spec.descending, key);
+            strata_json::write_order_double(double, remainder, spec.descending, key);
         } else if kind == ShreddedKind::Boolean as u8 {
-            document::write_order_boolean(self.0.is_true(row), spec.descending, key);
+            strata_json::write_order_boolean(self.0.is_true(row), spec.descending, key);
         } else if kind == ShreddedKind::String as u8 {
             let text = self.0.string(row).unwrap_or_default();
             if spec.denull && text.is_empty() {
-                document::write_order(None, spec.descending, key);
+                strata_json::write_order(None, spec.descending, key);
             } else {
-                document::write_order_string(text, spec.descending, key);
+                strata_json::write_order_string(text, spec.descending, key);
             }
         } else {
             return false;
@@ -183,7 +182,7 @@ impl SortColumn {
     pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
         let kind = self.0.kinds()[one];
         if kind == ShreddedKind::Number as u8 {
-            let bits = |(double, remainder)| (document::ordered_bits(double), remainder);
+            let bits = |(double, remainder)| (strata_json::ordered_bits(double), remainder);
             self.0.number(one).map(bits).cmp(&that.0.number(other).map(bits))
         } else if kind == ShreddedKind::String as u8 {
             self.0.string(one).cmp(&that.0.string(other))
@@ -262,7 +261,7 @@ pub(super) fn least_rank(reader: &VersionReader, row_group: usize, spec: &OrderS
 
 /// The class in the top three bits, then as much of the value as fits.
 fn number_rank(double: f64) -> u64 {
-    1 << 61 | document::ordered_bits(double) >> 3
+    1 << 61 | strata_json::ordered_bits(double) >> 3
 }
 
 fn directed(rank: u64, descending: bool) -> u64 {
@@ -280,7 +279,7 @@ impl TextRanks<'_> {
         match array.as_dictionary_opt::<Int32Type>() {
             Some(dictionary) => {
                 let values = dictionary.values().as_binary::<i32>();
-                let prefixes = (0..values.len()).map(|value| document::prefix(values.value(value))).collect();
+                let prefixes = (0..values.len()).map(|value| strata_json::prefix(values.value(value))).collect();
                 TextRanks::Dictionary { keys: dictionary.keys(), prefixes }
             }
             None => TextRanks::Plain(array.as_binary::<i32>()),
@@ -289,7 +288,7 @@ impl TextRanks<'_> {
 
     fn get(&self, row: usize) -> Option<u64> {
         match self {
-            TextRanks::Plain(values) => values.is_valid(row).then(|| document::prefix(values.value(row))),
+            TextRanks::Plain(values) => values.is_valid(row).then(|| strata_json::prefix(values.value(row))),
             TextRanks::Dictionary { keys, prefixes } => {
                 keys.is_valid(row).then(|| prefixes.get(keys.value(row) as usize).copied())?
             }

@@ -7,9 +7,9 @@ use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch, RecordBatchOptions, UIn
 use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
+use strata_types::path::Path;
 
 use crate::metrics::metrics;
-use crate::model::path::Path;
 use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;

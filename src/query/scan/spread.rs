@@ -1,10 +1,11 @@
 //! How the numbers of a path are spread: for each of some limits, how many entities have a number that is not below it.
 //! The values are looked at for all limits while they are there, row group by row group.
 
-use crate::document::RangeLimit;
+use strata_json::RangeLimit;
+use strata_types::path::Path;
+use strata_types::request::RangeBound;
+
 use crate::metrics::metrics;
-use crate::model::path::Path;
-use crate::model::request::RangeBound;
 use crate::query::engine::Engine;
 use crate::query::error::QueryError;
 use crate::query::pace::Pace;

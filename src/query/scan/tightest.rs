@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
-use crate::document::{RangeLimit, RangeNeedle};
-use crate::model::path::Path;
-use crate::model::request::{PathValue, RangeBound, ReadRequest};
+use strata_json::{RangeLimit, RangeNeedle};
+use strata_types::path::Path;
+use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
 /// The range filters that others do not imply, in the order of [`ReadRequest::ranges`]. The first one of equal ones.
 pub(in crate::query) fn tightest(request: &ReadRequest) -> Vec<(RangeBound, &PathValue)> {

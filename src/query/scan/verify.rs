@@ -10,8 +10,8 @@
 use std::ops::{ControlFlow, Range};
 
 use arrow::buffer::BooleanBuffer;
+use strata_json::{PathTree, Scalar, Visitor};
 
-use crate::document::{PathTree, Scalar, Visitor};
 use crate::query::pace::Pace;
 use crate::query::scan::predicate::{Compare, Predicate};
 
@@ -163,8 +163,8 @@ impl Visitor for Walk<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::path::Path;
     use crate::query::scan::predicate::Comparison;
+    use strata_types::path::Path;
 
     fn compare(path: &str, value: &str) -> Predicate {
         let path = Path::parse(path).expect("a path");

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use argon2::{Argon2, PasswordVerifier};
+use strata_types::secret::Secret;
+use strata_types::user::{User, email_key};
 use tokio::sync::OnceCell;
 
 use crate::blocking::blocking;
 use crate::cluster::redis::Redis;
 use crate::config::{Fair, Limits};
-use crate::model::secret::Secret;
-use crate::model::user::{User, email_key};
 use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits};
 use crate::service::account::session_origin::SessionOrigin;
 use crate::service::account::sessions::{Sessions, session_hash};

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use strata_types::limits;
+use strata_types::secret::Secret;
+use strata_types::user::User;
 
 use crate::catalog::{Catalog, CatalogError, SessionRecord, TokenUser};
 use crate::config::{self, Config};
-use crate::model::limits;
-use crate::model::secret::Secret;
-use crate::model::user::User;
 use crate::service::account::session_origin::SessionOrigin;
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::{Client, ManageError};

@@ -54,8 +54,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::ids::UserId;
-    use crate::model::limits::EDITOR_FORM_BYTES;
+    use strata_types::ids::UserId;
+    use strata_types::limits::EDITOR_FORM_BYTES;
 
     /// A form that was announced, and of which nothing came, held all room that there was.
     #[tokio::test]

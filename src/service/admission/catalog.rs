@@ -4,8 +4,9 @@
 //! look-ups that find out who calls, have gates of their own, which users and networks of clients share: one that sends
 //! a thousand calls at once waits for itself. What keeps the service going passes neither: leases, publishing, probes.
 
+use strata_types::ids::UserId;
+
 use crate::config::Config;
-use crate::model::ids::UserId;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::rate_limit::Client;

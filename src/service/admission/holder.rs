@@ -1,6 +1,7 @@
 //! For whom the units of gates are held.
 
-use crate::model::ids::UserId;
+use strata_types::ids::UserId;
+
 use crate::service::rate_limit::Client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -323,8 +323,8 @@ mod tests {
     use futures::{FutureExt, poll};
 
     use super::*;
-    use crate::model::ids::UserId;
     use crate::service::rate_limit::Client;
+    use strata_types::ids::UserId;
 
     const GATE: Gate = Gate { name: "test", what: "tests" };
 

@@ -47,8 +47,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::model::ids::UserId;
-    use crate::model::secret::Secret;
+    use strata_types::ids::UserId;
+    use strata_types::secret::Secret;
 
     fn holders() -> Vec<Holder> {
         let user = |id| Holder::User(UserId::new(id));

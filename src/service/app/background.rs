@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use strata_types::node::Role;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,7 +14,6 @@ use tokio_util::task::TaskTracker;
 use super::rooms::Rooms;
 use crate::cluster::nodes::Nodes;
 use crate::metrics::metrics;
-use crate::model::node::Role;
 use crate::service::{Deliveries, ExportsAhead, Lookups, Maintenance, Schedules, Usage};
 
 /// Before a loop that panicked is begun again.

@@ -6,6 +6,7 @@ mod rooms;
 
 pub use background::Background;
 pub use opening::OpenError;
+use strata_types::causes::Causes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use self::rooms::Rooms;
 use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::metrics::metrics;
-use crate::model::causes::Causes;
 use crate::service::{
     Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load, Logins,
     Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_types::causes::Causes;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,7 +18,6 @@ use crate::cluster::identity::{NoNodeId, node_id};
 use crate::cluster::tls::{NodeTls, TlsError};
 use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
-use crate::model::causes::Causes;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
 use crate::service::admission::Admission;
 use crate::service::admission::capacity::Capacity;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use strata_types::node::Role;
 use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, Clock, NewNode};
@@ -11,7 +12,6 @@ use crate::cluster::redis::Redis;
 use crate::cluster::tls::NodeTls;
 use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
-use crate::model::node::Role;
 use crate::net::Outgoing;
 use crate::service::account::logins::PasswordChecks;
 use crate::service::admission::capacity::Capacity;

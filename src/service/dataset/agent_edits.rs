@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use strata_types::ids::DatasetId;
+use strata_types::request::ReadRequest;
+use strata_types::user::User;
+use strata_types::version::{VersionNumber, VersionSelector};
+
 use crate::catalog::Resolved;
 use crate::encode::ContentCoding;
-use crate::model::ids::DatasetId;
-use crate::model::request::ReadRequest;
-use crate::model::user::User;
-use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
 
 pub struct Pulled {

@@ -14,13 +14,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::user::User;
+use strata_types::version::{VersionFile, VersionNumber};
 use tokio::sync::mpsc;
 
 use crate::catalog::VersionRecord;
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::index::IndexSettings;
-use crate::model::user::User;
-use crate::model::version::{VersionFile, VersionNumber};
 use crate::priority::Work;
 use crate::query::fetch::documents;
 use crate::query::fetch::selection::Positions;

@@ -9,13 +9,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use strata_types::dataset::Dataset;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::user::User;
+use strata_types::version::{Version, VersionNumber};
 
 use crate::catalog::{AlternateBase, VersionRecord};
-use crate::model::dataset::Dataset;
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::index::IndexSettings;
-use crate::model::user::User;
-use crate::model::version::{Version, VersionNumber};
 use crate::service::dataset::Datasets;
 use crate::service::refresh::version_file::WrittenFile;
 use crate::service::{ManageError, PushedEntities, RefreshError, Refused};

@@ -3,12 +3,13 @@
 //! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A
 //! file goes only when neither names it any more.
 
+use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
+use strata_types::ids::DatasetId;
+use strata_types::secret::Secret;
+use strata_types::user::User;
+use strata_types::version::Version;
+
 use crate::catalog::AlternateBase;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
-use crate::model::ids::DatasetId;
-use crate::model::secret::Secret;
-use crate::model::user::User;
-use crate::model::version::Version;
 use crate::service::dataset::{Datasets, OwnedDataset};
 use crate::service::manage::ManageError;
 

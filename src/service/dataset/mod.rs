@@ -9,16 +9,17 @@ pub(crate) mod profile;
 
 use std::sync::Arc;
 
-use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
-use crate::model::dataset::{
+use strata_types::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility,
 };
-use crate::model::ids::{AttemptId, DatasetId};
-use crate::model::limits::{LISTINGS_QUERY_CHARACTERS, RECORDS_PATH_BYTES, URL_BYTES};
-use crate::model::path::Path as FieldPath;
-use crate::model::secret::Secret;
-use crate::model::user::User;
-use crate::model::version::VersionNumber;
+use strata_types::ids::{AttemptId, DatasetId};
+use strata_types::limits::{LISTINGS_QUERY_CHARACTERS, RECORDS_PATH_BYTES, URL_BYTES};
+use strata_types::path::Path as FieldPath;
+use strata_types::secret::Secret;
+use strata_types::user::User;
+use strata_types::version::VersionNumber;
+
+use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
 use crate::query::Engine;
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::{Client, Refreshes};

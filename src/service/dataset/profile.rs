@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use strata_types::ids::DatasetId;
+use strata_types::user::User;
+use strata_types::version::VersionSelector;
 use utoipa::ToSchema;
 
 use crate::catalog::Resolved;
-use crate::model::ids::DatasetId;
-use crate::model::user::User;
-use crate::model::version::VersionSelector;
 use crate::service::admission::{Permit, Weight};
 use crate::service::{Admitted, Client, Holder, ReadError, Reads};
 use crate::storage::profile::{ProfileSummary, StoredProfile};

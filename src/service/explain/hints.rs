@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use strata_types::path::Path;
+use strata_types::request::{PathValue, RangeBound, ReadRequest};
+use strata_types::similar;
+use strata_types::source::foreign_delimiter;
+
 use super::text::size;
 use super::{Explanation, IgnoredParameter};
-use crate::model::path::Path;
-use crate::model::request::{PathValue, RangeBound, ReadRequest};
-use crate::model::similar;
-use crate::model::source::foreign_delimiter;
 use crate::query::cost;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::{self, Access};

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
+use strata_types::ids::DatasetId;
+use strata_types::request::{Format, ReadRequest};
+use strata_types::user::User;
+use strata_types::version::VersionSelector;
 
 use crate::catalog::Resolved;
-use crate::model::ids::DatasetId;
-use crate::model::request::{Format, ReadRequest};
-use crate::model::user::User;
-use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::Taker;
 use crate::service::read::hints::asks_for_types;

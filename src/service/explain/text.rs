@@ -3,10 +3,10 @@
 use std::fmt::{self, Formatter};
 
 use indicatif::{HumanBytes, HumanCount};
+use strata_types::text::is_invisible;
 
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse};
-use crate::model::text::is_invisible;
 use crate::query::distribute::{DistributedUse, NodeUse};
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};

@@ -7,9 +7,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::model::ids::DatasetId;
-use crate::model::request::ReadRequest;
-use crate::model::version::VersionSelector;
+use strata_types::ids::DatasetId;
+use strata_types::request::ReadRequest;
+use strata_types::version::VersionSelector;
+
 use crate::service::{CacheKey, Holder, locked};
 
 /// Asks that make it often.

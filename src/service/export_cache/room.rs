@@ -144,8 +144,8 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ids::UserId;
     use crate::service::rate_limit::Client;
+    use strata_types::ids::UserId;
 
     const FAIR: config::Fair = config::Fair { share_percent: 50, user_percent: 25, space_percent: 75 };
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
+#[cfg(test)]
+use strata_types::ids::{DatasetId, FileId};
+use strata_types::request::ReadRequest;
+#[cfg(test)]
+use strata_types::version::{VersionFile, VersionNumber};
 
-#[cfg(test)]
-use crate::model::ids::{DatasetId, FileId};
-use crate::model::request::ReadRequest;
-#[cfg(test)]
-use crate::model::version::{VersionFile, VersionNumber};
 use crate::service::lookup::Admitted;
 use crate::service::rate_limit::ExportId;
 
@@ -122,7 +122,7 @@ impl CacheKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::Format;
+    use strata_types::request::Format;
 
     struct PartByPart(Sha256);
 

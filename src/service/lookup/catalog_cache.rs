@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use moka::future::Cache;
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionSelector;
 
 use crate::catalog::{CatalogError, Resolved};
-use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
 use crate::service::lookup::error::ReadError;
 
 /// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.

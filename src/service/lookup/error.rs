@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use strata_json::TooManyColumns;
+use strata_types::dataset::Dataset;
+use strata_types::path::Path;
+use strata_types::version::{VersionNumber, VersionSelector, there_are};
+
 use crate::catalog::{CatalogError, Unavailability};
-use crate::document::TooManyColumns;
 use crate::encode::EntityTooLarge;
-use crate::model::dataset::Dataset;
-use crate::model::path::Path;
-use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::query::QueryError;
 use crate::service::admission::semaphore::Refused;
 use crate::storage::StorageError;

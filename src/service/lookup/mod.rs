@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use strata_types::causes::Causes;
+use strata_types::dataset::Dataset;
+use strata_types::ids::DatasetId;
+use strata_types::user::User;
+use strata_types::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use tokio::sync::Notify;
 
 use crate::catalog::{Catalog, CatalogError, Changes, Resolved};
 use crate::metrics::metrics;
-use crate::model::causes::Causes;
-use crate::model::dataset::Dataset;
-use crate::model::ids::DatasetId;
-use crate::model::user::User;
-use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::lookup::catalog_cache::{CatalogCache, FRESH};
 use crate::service::lookup::error::ReadError;

@@ -17,12 +17,12 @@ use std::pin::pin;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_types::ids::FileId;
+use strata_types::version::VersionFile;
 use tokio::io::AsyncWriteExt;
 
 use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
-use crate::model::ids::FileId;
-use crate::model::version::VersionFile;
 use crate::service::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
 use crate::service::maintenance::{Maintenance, recorded_files};
 use crate::storage::store::{self, S3Options, Store};

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use strata_types::causes::Causes;
 
 use crate::catalog::{Catalog, CatalogError, Installation};
 use crate::config::{Config, VERSIONS_FOLDER};
-use crate::model::causes::Causes;
 use crate::service::maintenance::pages_of;
 use crate::storage::StorageError;
 use crate::storage::store::{self, IDENTITY, S3Options, Store};

@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_types::ids::{FileId, HoldId};
+use strata_types::version::VersionFile;
 
 use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
-use crate::model::ids::{FileId, HoldId};
-use crate::model::version::VersionFile;
 use crate::service::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use futures::stream::{self, Stream, TryStreamExt};
 use object_store::ObjectMeta;
 use object_store::path::Path as ObjectPath;
+use strata_types::ids::FileId;
 
 use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::Config;
-use crate::model::ids::FileId;
 use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::StorageError;
 use crate::storage::store::Store;

@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use strata_types::causes::chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::blocking::with_blocking_calls;
 use crate::catalog::CatalogError;
-use crate::model::causes::chain;
 use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::StorageError;
 use crate::storage::shortage::Shortage;

@@ -16,10 +16,10 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
+use strata_types::version::VersionFile;
 
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
 use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
-use crate::model::version::VersionFile;
 use crate::service::maintenance::backup::{
     FileFailure, INCOMPLETE, OnDamage, UnusableFile, first_damage, is_inside, passed_over,
 };

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::TryStreamExt;
+use strata_types::ids::FileId;
+use strata_types::version::VersionFile;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::catalog::{FileReference, ListedFile};
 use crate::metrics::metrics;
-use crate::model::ids::FileId;
-use crate::model::version::VersionFile;
 use crate::service::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
 use crate::service::maintenance::{Maintenance, recorded_files};
 use crate::storage::StorageError;

@@ -21,11 +21,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use strata_types::request::ReadRequest;
+use strata_types::version::VersionSelector;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::metrics;
-use crate::model::request::ReadRequest;
-use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::asked::{AskedExport, AskedExports};
 use crate::service::export_cache::{ExportState, MadeAhead};

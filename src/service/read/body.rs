@@ -14,12 +14,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
+use strata_types::request::{Format, ReadRequest};
 
 use crate::config;
-use crate::document::{Columns, ColumnsBuilder, TooManyColumns};
 use crate::encode::{self, Encode, EntityBound};
 use crate::metrics::metrics;
-use crate::model::request::{Format, ReadRequest};
 use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Selection;

@@ -10,10 +10,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::stream::TryStreamExt;
+use strata_json::Columns;
+use strata_types::path::Path;
 
-use crate::document::Columns;
 use crate::encode::{ColumnType, Typing};
-use crate::model::path::Path;
 use crate::query::Engine;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::source::{Source, in_order};

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow::array::AsArray;
+use strata_types::version::Version;
 
-use crate::model::version::Version;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::Reads;
 use crate::storage::StorageError;

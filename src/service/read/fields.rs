@@ -9,10 +9,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::document::PathTree;
-use crate::model::path::Path;
-use crate::model::request::ReadRequest;
-use crate::model::similar;
+use strata_json::PathTree;
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
+use strata_types::similar;
+
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::capacity::Capacity;
 use crate::service::read::Reads;
@@ -391,8 +392,8 @@ mod tests {
     }
 
     fn index() -> PathIndex {
-        use crate::model::index::IndexSettings;
         use crate::storage::profile::{ProfileBuilder, ShreddingBounds};
+        use strata_types::index::IndexSettings;
 
         let mut profile = ProfileBuilder::default();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));

@@ -10,9 +10,10 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::document::{NumericValue, RangeLimit};
-use crate::model::path::Path;
-use crate::model::request::{PathValue, RangeBound, ReadRequest};
+use strata_json::{NumericValue, RangeLimit};
+use strata_types::path::Path;
+use strata_types::request::{PathValue, RangeBound, ReadRequest};
+
 use crate::service::read::Reads;
 use crate::service::{Admitted, ReadError, Weight};
 use crate::storage::profile::{PathFacts, PathIndex};
@@ -286,7 +287,7 @@ pub(crate) fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::request::Sort;
+    use strata_types::request::Sort;
 
     #[test]
     fn a_limit_of_the_other_type_is_named_with_what_to_write() {

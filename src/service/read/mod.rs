@@ -22,13 +22,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use strata_types::path::Path;
+use strata_types::request::{Format, PathValue, RangeBound, ReadRequest};
+use strata_types::version::VersionFile;
 
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
-use crate::model::path::Path;
-use crate::model::request::{Format, PathValue, RangeBound, ReadRequest};
-use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};

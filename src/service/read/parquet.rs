@@ -24,10 +24,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use strata_json::Columns;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::document::Columns;
 use crate::encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use futures::stream::{self, BoxStream, StreamExt};
+use strata_json::Columns;
 use tokio::sync::mpsc;
 
-use crate::document::Columns;
 use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::fetch::selection::Positions;

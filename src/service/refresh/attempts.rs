@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::{AttemptId, DatasetId};
 use tokio::time::Instant;
 
 use crate::catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionRecord};
-use crate::model::dataset::RefreshTrigger;
-use crate::model::ids::{AttemptId, DatasetId};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::tasks::RefreshTasks;

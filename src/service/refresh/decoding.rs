@@ -237,9 +237,9 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::model::ids::UserId;
-    use crate::model::source::SourceFormat;
     use crate::service::App;
+    use strata_types::ids::UserId;
+    use strata_types::source::SourceFormat;
 
     /// An array of blanks without an end, which tells when it is read.
     struct Blanks {

@@ -1,8 +1,9 @@
 //! Why a refresh made no version.
 
+use strata_types::causes::Causes;
+use strata_types::path::PathError;
+
 use crate::catalog::CatalogError;
-use crate::model::causes::Causes;
-use crate::model::path::PathError;
 use crate::service::admission::semaphore::Refused;
 use crate::source::{ReceiveError, SourceError};
 use crate::storage::StorageError;

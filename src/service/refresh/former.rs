@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use strata_types::ids::DatasetId;
 
 use crate::catalog::{Catalog, CatalogError, HeldRefresh};
-use crate::model::ids::DatasetId;
 use crate::service::maintenance::scratch::Scratch;
 
 pub(crate) struct FormerProcesses {

@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-
-use crate::catalog::{CatalogError, FirstAttempt};
-use crate::model::dataset::{
+use strata_types::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
     RefreshTrigger,
 };
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::index::IndexSettings;
-use crate::model::path::Path as FieldPath;
-use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
-use crate::model::user::User;
-use crate::model::version::{Version, VersionNumber};
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::path::Path as FieldPath;
+use strata_types::secret::Secret;
+use strata_types::source::SourceFormat;
+use strata_types::user::User;
+use strata_types::version::{Version, VersionNumber};
+
+use crate::catalog::{CatalogError, FirstAttempt};
 use crate::service::refresh::decoding::{Decoded, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest};

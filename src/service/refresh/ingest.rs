@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::path::Path as FieldPath;
+use strata_types::source::SourceFormat;
 
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::path::Path as FieldPath;
-use crate::model::source::SourceFormat;
 use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};

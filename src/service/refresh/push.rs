@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::Stream;
+use strata_types::dataset::{DatasetSource, RefreshTrigger};
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::source::SourceFormat;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::dataset::{DatasetSource, RefreshTrigger};
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::source::SourceFormat;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{DATASET_ID, Document};
 use crate::service::refresh::{Entities, Refreshed, Refreshes};

@@ -6,8 +6,9 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use crate::model::ids::{DatasetId, UserId};
-use crate::model::limits::REFRESH_STREAMS;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::limits::REFRESH_STREAMS;
+
 use crate::service::locked;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::{ImportProgress, RefreshStage};

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::DatasetId;
+use strata_types::schedule::Schedule;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{CatalogError, DueSchedule};
-use crate::model::dataset::RefreshTrigger;
-use crate::model::ids::DatasetId;
-use crate::model::schedule::Schedule;
 use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::{Entities, Refreshes};

@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_types::dataset::Dataset;
+use strata_types::index::IndexSettings;
+use strata_types::version::{NewFile, VersionFile};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::catalog::{Catalog, CatalogError, RefreshLease};
 use crate::crash;
-use crate::model::dataset::Dataset;
-use crate::model::index::IndexSettings;
-use crate::model::version::{NewFile, VersionFile};
 use crate::priority::{Work, processors};
 use crate::service::maintenance::binding::StoreBinding;
 use crate::service::maintenance::scrub::{BytesPerSecond, verify_apart};

@@ -19,15 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use strata_types::dataset::Dataset;
+use strata_types::ids::DatasetId;
+use strata_types::limits;
+use strata_types::user::User;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
 use crate::metrics::metrics;
-use crate::model::dataset::Dataset;
-use crate::model::ids::DatasetId;
-use crate::model::limits;
-use crate::model::user::User;
 use crate::service::manage::ManageError;
 use table::{Key, Table};
 use unwritten::Unwritten;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use foldhash::fast::RandomState;
+use strata_types::ids::DatasetId;
 
 use crate::catalog::{CountedUsage, UsageCounts};
-use crate::model::ids::DatasetId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {

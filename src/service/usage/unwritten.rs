@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use strata_types::ids::DatasetId;
+
 use crate::catalog::{CountedUsage, UsageCounts};
-use crate::model::ids::DatasetId;
 
 /// Rows of a batch, which is one transaction.
 const BATCH: usize = 1_000;

@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use strata_types::user::Plan;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use crate::catalog::{Catalog, CatalogError, Delivery, DeliveryOutcome};
 use crate::config::Config;
 use crate::crash;
 use crate::metrics::metrics;
-use crate::model::user::Plan;
 use crate::net::Outgoing;
 use crate::webhook::{RefreshEvent, WebhookSender};
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::TimeDelta;
+use strata_types::ids::DatasetId;
+use strata_types::limits::WEBHOOK_SECRET_BYTES;
+use strata_types::user::User;
+use strata_types::version::VersionNumber;
 
 use crate::catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
 use crate::config::Config;
-use crate::model::ids::DatasetId;
-use crate::model::limits::WEBHOOK_SECRET_BYTES;
-use crate::model::user::User;
-use crate::model::version::VersionNumber;
 use crate::net::{Outgoing, parse_http_url};
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::webhook::RefreshEvent;

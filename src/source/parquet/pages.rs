@@ -16,13 +16,13 @@ use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
+use strata_types::leb128;
 
 use super::super::error::{SourceError, quoted_name};
 use super::codec;
 use super::delta::{self, DeltaError};
 use super::header::{self, Header, PageType};
 use super::{damaged, over_memory_limit};
-use crate::model::leb128;
 
 /// Bytes of memory for one value of a column and its levels while a batch is made, the text of strings not counted.
 pub(super) const VALUE_BYTES: u64 = 24;

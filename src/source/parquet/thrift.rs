@@ -4,7 +4,7 @@
 //!
 //! Source: the Thrift compact protocol specification.
 
-use crate::model::leb128;
+use strata_types::leb128;
 
 /// The deepest nesting that is walked; Parquet's own structures need less than ten levels.
 const DEPTH_MAX: usize = 24;

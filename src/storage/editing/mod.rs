@@ -16,6 +16,8 @@ pub mod profile;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use strata_json::Columns;
+use strata_types::index::IndexSettings;
 
 use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
@@ -25,8 +27,6 @@ use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
 use super::{Result, StorageError};
-use crate::document::Columns;
-use crate::model::index::IndexSettings;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {

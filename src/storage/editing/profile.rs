@@ -1,10 +1,10 @@
 //! The profile of an edited list, and its columns as a table.
 
 use bytes::Bytes;
+use strata_json::{Columns, ColumnsBuilder};
 
 use super::{Slot, Slots};
 use crate::blocking::blocking;
-use crate::document::{Columns, ColumnsBuilder};
 use crate::storage::Result;
 use crate::storage::layout::Layout;
 use crate::storage::profile::{ProfileBuilder, StoredProfile, edited};

@@ -17,7 +17,8 @@
 //!
 //! Entries are of three [classes](Class), by their word. A needle's bytes tell which classes its entries may have.
 
-use crate::document::for_each_piece;
+use strata_json::for_each_piece;
+
 use crate::storage::layout::SEPARATOR;
 
 /// Pieces of a plan. More would hardly leave fewer rows.

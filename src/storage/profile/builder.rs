@@ -1,11 +1,12 @@
 //! The pass over the entities: every path with its counts.
 
+use strata_json::{Columns, Scalar};
+
 use super::bins::NumberBins;
 use super::columns::{Kind, TableColumns};
 use super::lengths::Lengths;
 use super::values::{Shared, TypeCounts, Values};
 use super::{PATH_BYTES, PATHS};
-use crate::document::{self, Columns, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
 /// What stands at a path in some entities, counted.
@@ -132,7 +133,7 @@ impl ProfileBuilder {
 
     pub(super) fn keys(&self, node: Node) -> Vec<String> {
         let keys = self.tree.keys(node).into_iter();
-        keys.map(|key| document::Text::new(key).unescape().into_owned()).collect()
+        keys.map(|key| strata_json::Text::new(key).unescape().into_owned()).collect()
     }
 
     pub(super) fn node(&self, keys: &[String]) -> Option<Node> {
@@ -140,7 +141,7 @@ impl ProfileBuilder {
         let mut node = ROOT;
         for key in keys {
             escaped.clear();
-            document::escape_into(key, &mut escaped);
+            strata_json::escape_into(key, &mut escaped);
             node = self.tree.find(node, &escaped);
         }
         (node != UNKNOWN && (node as usize) < self.paths.len()).then_some(node)

@@ -14,8 +14,8 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use strata_json::{Columns, ColumnsBuilder};
 
-use crate::document::{Columns, ColumnsBuilder};
 use crate::storage::tree::Node;
 
 /// Most columns, and bytes of their names, that a profile keeps. A version with more has none there, and each export

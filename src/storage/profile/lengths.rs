@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::document::{Part, Text};
+use strata_json::{Part, Text};
 
 /// The numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
 #[derive(Default)]

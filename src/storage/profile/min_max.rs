@@ -2,8 +2,9 @@
 //!
 //! Most values lie between the two, and are told apart from those that do not by a few bytes.
 
+use strata_json::{NumericValue, Text};
+
 use super::VALUE_BYTES;
-use crate::document::{NumericValue, Text};
 
 /// Numbers of more characters count as infinite if they are integers: what is kept is bounded.
 const NUMBER_BYTES: usize = 1_000;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use strata_json::{Columns, NumericValue};
 
 use super::stored::{Distinct, ValueRecord, decode};
 use super::values::TypeCounts;
-use crate::document::{Columns, NumericValue};
 use crate::storage::Result;
 
 /// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
@@ -136,7 +136,7 @@ fn are_numerals(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool
 mod tests {
     use super::super::{ProfileBuilder, ShreddingBounds};
     use super::*;
-    use crate::model::index::IndexSettings;
+    use strata_types::index::IndexSettings;
 
     fn index(entities: &[&str]) -> PathIndex {
         let mut profile = ProfileBuilder::default();

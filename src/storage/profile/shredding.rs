@@ -1,18 +1,18 @@
 //! Which paths get a shredded column, and why others get none.
 
 use serde::{Deserialize, Serialize};
+use strata_types::index::IndexSettings;
+use strata_types::path::Path;
 use utoipa::ToSchema;
 
 use super::builder::{PathProfile, ProfileBuilder};
-use crate::model::index::IndexSettings;
-use crate::model::path::Path;
 use crate::storage::layout::ShreddedColumn;
 use crate::storage::tree::Node;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ShreddingBounds {
     /// Most shredded columns. What an index asks for comes on top, and is bounded by
-    /// [`crate::model::index::INDEX_PATHS`].
+    /// [`strata_types::index::INDEX_PATHS`].
     pub shredded_columns: usize,
     /// A path must reach a scalar in at least one of this many entities.
     pub one_in: u64,

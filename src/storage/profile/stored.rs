@@ -5,6 +5,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
+use strata_json::Columns;
+use strata_types::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
+use strata_types::path::Path;
 use utoipa::ToSchema;
 
 use super::VALUE_BYTES;
@@ -13,9 +16,6 @@ use super::builder::{PathCounts, PathProfile, ProfileBuilder};
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
 use super::values::{Frequent, ScalarType, TypeCounts};
-use crate::document::Columns;
-use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
-use crate::model::path::Path;
 use crate::storage::tree::Node;
 use crate::storage::{Result, StorageError};
 

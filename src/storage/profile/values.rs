@@ -7,12 +7,12 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
+use strata_json::Scalar;
 use utoipa::ToSchema;
 
 use super::min_max::{Cut, NumberMinMax, StringMinMax};
 use super::sketch::{DistinctSketch, FrequentValues};
 use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
-use crate::document::Scalar;
 
 #[derive(Default)]
 pub(super) struct Shared {

@@ -2,9 +2,9 @@
 
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
+use strata_types::version::VersionFile;
 
 use super::VersionReader;
-use crate::model::version::VersionFile;
 use crate::storage::cache::PartCache;
 use crate::storage::store::Store;
 use crate::storage::{Result, StorageError};

@@ -33,6 +33,7 @@ pub use ahead::Wanted;
 pub use base_place::BasePlace;
 pub use description::FileDescription;
 pub use shared::SharedRows;
+use strata_types::version::VersionFile;
 pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;
@@ -42,7 +43,6 @@ use object_store::path::Path as ObjectPath;
 
 pub(super) use self::file::FileReader;
 use self::object_file::ObjectFile;
-use crate::model::version::VersionFile;
 use crate::storage::cache::PartCache;
 use crate::storage::derived::{Derivation, Derived};
 use crate::storage::edit::{Edit, Piece, Source};

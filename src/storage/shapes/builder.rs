@@ -3,9 +3,9 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
+use strata_types::leb128;
 
 use super::{RAW_BYTES, ScalarKind};
-use crate::model::leb128;
 use crate::storage::tree::{Node, PathTree, ROOT, UNKNOWN};
 
 /// Zstandard level. Shapes are a small part of a file, and compressing them a small part of its making.

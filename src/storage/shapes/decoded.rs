@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use strata_json::Text;
+use strata_types::leb128;
+
 use super::{Damaged, RAW_BYTES, ScalarKind};
-use crate::document::Text;
-use crate::model::leb128;
 use crate::storage::zstd_frame;
 
 /// The shapes of a row group. Equal ones say the same of the same rows.

@@ -20,6 +20,7 @@ use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory}
 use parquet::file::metadata::KeyValue;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::writer::SerializedFileWriter;
+use strata_types::index::IndexSettings;
 use tokio::runtime::Handle;
 
 use self::properties::{metadata_text, properties};
@@ -41,7 +42,6 @@ use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
 use super::{Result, StorageError};
-use crate::model::index::IndexSettings;
 
 /// Most entities of a row group: what one unit of work of a query covers.
 pub const ROW_GROUP_ROWS: usize = 32_768;

@@ -6,12 +6,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use arrow::array::AsArray;
-use strata::document;
-use strata::model::request::ReadRequest;
 use strata::query::fetch::documents;
 use strata::query::{Engine, EngineOptions, Outcome};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
+use strata_types::request::ReadRequest;
 
 use super::bench::{Bench, layout};
 use crate::harness::{line, text};
@@ -70,8 +69,8 @@ async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String])
     assert_eq!(found, documents);
     for (one, left) in entities.iter().zip(documents) {
         for (other, right) in entities.iter().zip(documents) {
-            let same = document::CanonicalForm::default().hash(left.as_bytes())
-                == document::CanonicalForm::default().hash(right.as_bytes());
+            let same = strata_json::CanonicalForm::default().hash(left.as_bytes())
+                == strata_json::CanonicalForm::default().hash(right.as_bytes());
             assert_eq!(
                 same,
                 rules::equal(&rules::strip_source(one), &rules::strip_source(other)),

@@ -13,9 +13,9 @@ use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use strata::config::Config;
-use strata::model::request::{Format, ReadRequest};
-use strata::model::user::Plan;
 use strata::service::{App, ImportProgress, ImportRequest};
+use strata_types::request::{Format, ReadRequest};
+use strata_types::user::Plan;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tower::Service;
@@ -64,9 +64,9 @@ impl Lab {
                     source: source.to_string_lossy().into_owned(),
                     name: "data".to_owned(),
                     owner_email: owner.to_owned(),
-                    about: strata::model::dataset::About::default(),
+                    about: strata_types::dataset::About::default(),
                     private: false,
-                    format: Some(strata::model::source::SourceFormat::Jsonl),
+                    format: Some(strata_types::source::SourceFormat::Jsonl),
                     records_path: None,
                     publish_query: false,
                     infer_types: false,

@@ -1,10 +1,9 @@
 //! A source decoded to its end, and what must hold whatever it was.
 
 use std::io::{self, Read};
-
-use strata::document;
-use strata::model::source::Compression;
 use strata::source::{Decode, DecodeOptions, Detected, SourceError, SourceInput, open, open_push};
+
+use strata_types::source::Compression;
 
 use crate::reference::Value;
 
@@ -21,7 +20,7 @@ impl Outcome {
     pub fn is_sound(&self, options: &DecodeOptions) {
         for entity in &self.entities {
             let mut canonical = Vec::new();
-            document::canonicalize(entity.as_bytes(), &mut canonical).expect("an entity");
+            strata_json::canonicalize(entity.as_bytes(), &mut canonical).expect("an entity");
             assert_eq!(canonical, entity.as_bytes(), "canonical");
             let added = options.fetched_from.as_ref().map_or(0, |url| url.len() + 16);
             assert!(entity.len() <= options.entity_limit_bytes + added, "{} bytes: {entity}", entity.len());

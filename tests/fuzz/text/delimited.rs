@@ -1,8 +1,8 @@
 //! Sources in CSV and TSV. The input: a byte that chooses the delimiter, the pieces and whether types are inferred,
 //! then the table.
 
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, InferTypes};
+use strata_types::source::SourceFormat;
 
 use super::decoding::decode;
 use crate::reference::delimited;

@@ -3,9 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use strata::document::{self, ContainsNeedle, EqualNeedle, Projection, RangeNeedle};
-use strata::model::path::Path;
-use strata::model::request::RangeBound;
+use strata_json::{ContainsNeedle, EqualNeedle, Projection, RangeNeedle};
+use strata_types::path::Path;
+use strata_types::request::RangeBound;
 
 use crate::harness::{line, text};
 use crate::reference::{Value, rules};
@@ -35,7 +35,7 @@ fn forms(entity: &Value) {
     let Value::Object(members) = entity else { unreachable!("an entity") };
     let form = |value: &Value| {
         let mut out = Vec::new();
-        document::CanonicalForm::default().write(value.write().as_bytes(), &mut out);
+        strata_json::CanonicalForm::default().write(value.write().as_bytes(), &mut out);
         out
     };
     let values: Vec<(&Value, Vec<u8>)> = members.iter().take(6).map(|(_, value)| (value, form(value))).collect();
@@ -62,21 +62,21 @@ fn projections(document: &[u8], entity: &Value, keep: &[Path], drop: &[Path]) {
 
 fn reaches(document: &[u8], entity: &Value, path: &Path) {
     let mut found = Vec::new();
-    document::reach(document, path, |scalar| {
+    strata_json::reach(document, path, |scalar| {
         found.push(Value::of(scalar));
         ControlFlow::Continue(())
     });
     assert_eq!(found.iter().collect::<Vec<_>>(), rules::reach(entity, path.keys()));
 
     let mut found = Vec::new();
-    document::reach_values(document, path, |value| {
+    strata_json::reach_values(document, path, |value| {
         found.push(String::from_utf8_lossy(value).into_owned());
         ControlFlow::Continue(())
     });
     let expected: Vec<String> = rules::reach_values(entity, path.keys()).into_iter().map(Value::write).collect();
     assert_eq!(found, expected);
 
-    let member = document::member(document, &path.keys()[0]).map(String::from_utf8_lossy);
+    let member = strata_json::member(document, &path.keys()[0]).map(String::from_utf8_lossy);
     assert_eq!(member.as_deref(), entity.get(&path.keys()[0]).map(Value::write).as_deref());
 }
 
@@ -84,9 +84,9 @@ fn predicates(document: &[u8], entity: &Value, needle: &str) {
     let (equal, contains) = (EqualNeedle::new(needle), ContainsNeedle::new(needle));
     let ranges = RangeBound::ALL.map(|bound| RangeNeedle::new(bound, needle));
     let mut found = Vec::new();
-    document::scalars(document, |scalar| {
-        let in_ranges = ranges.each_ref().map(|range| document::matches_range(scalar, range));
-        let texts = (document::matches_equal(scalar, &equal), document::matches_contains(scalar, &contains));
+    strata_json::scalars(document, |scalar| {
+        let in_ranges = ranges.each_ref().map(|range| strata_json::matches_range(scalar, range));
+        let texts = (strata_json::matches_equal(scalar, &equal), strata_json::matches_contains(scalar, &contains));
         let matches = (texts, in_ranges);
         found.push((Value::of(scalar), matches));
         ControlFlow::Continue(())
@@ -97,5 +97,5 @@ fn predicates(document: &[u8], entity: &Value, needle: &str) {
     };
     let expected: Vec<_> = rules::scalars(entity).into_iter().map(|scalar| (scalar.clone(), of(scalar))).collect();
     assert_eq!(found, expected);
-    assert_eq!(document::fold(needle), rules::fold(needle));
+    assert_eq!(strata_json::fold(needle), rules::fold(needle));
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use strata::document::ColumnsBuilder;
 use strata::encode::{self, EntityBound};
-use strata::model::request::{Format, ReadRequest};
+use strata_json::ColumnsBuilder;
+use strata_types::request::{Format, ReadRequest};
 
 use crate::harness::text;
 use crate::reference::pipeline::{self, Body};

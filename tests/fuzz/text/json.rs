@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use strata::document::{self, Canonicalizer, Cursor, ValueScanner};
+use strata_json::{Canonicalizer, Cursor, ValueScanner};
 
 use crate::reference::{Value, rules};
 
@@ -80,21 +80,24 @@ fn writes(document: &[u8], value: &Value) {
         write(document, &mut out);
         String::from_utf8(out).expect("UTF-8")
     };
-    let again = |text: &[u8], out: &mut Vec<u8>| document::canonicalize(text, out).expect("canonical");
+    let again = |text: &[u8], out: &mut Vec<u8>| strata_json::canonicalize(text, out).expect("canonical");
     assert_eq!(written(&again).as_bytes(), document, "canonical text is its own");
-    assert_eq!(written(&|text, out| assert!(document::pretty_within(text, 0, usize::MAX, out))), value.write_pretty(0));
-    assert_eq!(written(&document::denull), rules::denull(value).write());
+    assert_eq!(
+        written(&|text, out| assert!(strata_json::pretty_within(text, 0, usize::MAX, out))),
+        value.write_pretty(0)
+    );
+    assert_eq!(written(&strata_json::denull), rules::denull(value).write());
 
     let form = |document: &[u8]| {
         let mut out = Vec::new();
-        document::CanonicalForm::default().write(document, &mut out);
+        strata_json::CanonicalForm::default().write(document, &mut out);
         out
     };
     assert_eq!(form(document), form(reversed(value).write().as_bytes()), "the order of keys does not count");
     let stripped = rules::strip_source(value).write();
     assert_eq!(
-        document::CanonicalForm::default().hash(document),
-        document::CanonicalForm::default().hash(stripped.as_bytes())
+        strata_json::CanonicalForm::default().hash(document),
+        strata_json::CanonicalForm::default().hash(stripped.as_bytes())
     );
 }
 
@@ -113,9 +116,9 @@ fn reversed(value: &Value) -> Value {
 fn ends_whatever_the_bytes(bytes: &[u8]) {
     assert!(Cursor::new(bytes).take(bytes.len() + 2).count() <= bytes.len() + 1);
     let mut out = Vec::new();
-    document::denull(bytes, &mut out);
-    document::CanonicalForm::default().write(bytes, &mut out);
-    document::pretty_within(bytes, 0, usize::MAX, &mut out);
-    document::scalars(bytes, |_| std::ops::ControlFlow::Continue(()));
-    document::member(bytes, "a");
+    strata_json::denull(bytes, &mut out);
+    strata_json::CanonicalForm::default().write(bytes, &mut out);
+    strata_json::pretty_within(bytes, 0, usize::MAX, &mut out);
+    strata_json::scalars(bytes, |_| std::ops::ControlFlow::Continue(()));
+    strata_json::member(bytes, "a");
 }

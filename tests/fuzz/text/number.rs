@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use strata::document::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
+use strata_json::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
 
 use crate::harness::text;
 use crate::reference::number;

@@ -1,7 +1,7 @@
 //! Parquet files as sources: whatever their metadata claims, they give entities or an error, within bounds.
 
-use strata::model::source::SourceFormat;
 use strata::source::DecodeOptions;
+use strata_types::source::SourceFormat;
 
 use super::decoding::decode;
 

@@ -1,6 +1,6 @@
 //! Paths, lists of paths, and the path before a value.
 
-use strata::model::path::Path;
+use strata_types::path::Path;
 
 use crate::harness::text;
 use crate::reference::path;

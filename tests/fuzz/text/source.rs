@@ -1,9 +1,9 @@
 //! Sources in JSON and JSON Lines, packed with gzip or Zstandard or not, their format given or detected. The input: a
 //! byte of options, a byte that says how it is cut into pieces, then the source.
 
-use strata::model::path::Path;
-use strata::model::source::{Compression, SourceFormat};
 use strata::source::DecodeOptions;
+use strata_types::path::Path;
+use strata_types::source::{Compression, SourceFormat};
 
 use super::decoding::{Outcome, decode, unpack};
 use crate::reference::Value;

@@ -1,7 +1,7 @@
 //! The path of a read: what follows `/api/`.
 
 use strata::http::read::path;
-use strata::model::version::VersionSelector;
+use strata_types::version::VersionSelector;
 
 use crate::harness::text;
 use crate::reference::url;

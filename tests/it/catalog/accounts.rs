@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use strata::catalog::{Catalog, CatalogError, Grant, SessionRecord};
-use strata::model::ids::UserId;
-use strata::model::scope::Scope;
-use strata::model::user::Plan;
+use strata_types::ids::UserId;
+use strata_types::scope::Scope;
+use strata_types::user::Plan;
 
 use crate::support::databases::on_both_databases;
 

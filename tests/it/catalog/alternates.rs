@@ -1,9 +1,9 @@
 //! Alternates, and the files they leave behind.
 
 use strata::catalog::{AlternateBase, Catalog, CatalogError};
-use strata::model::dataset::NewClone;
-use strata::model::ids::DatasetId;
-use strata::model::secret::Secret;
+use strata_types::dataset::NewClone;
+use strata_types::ids::DatasetId;
+use strata_types::secret::Secret;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

@@ -1,8 +1,8 @@
 //! A copy of the catalog: consistent, an SQLite file from either engine, and at rest.
 
 use strata::catalog::{Catalog, CatalogError};
-use strata::model::dataset::RefreshTrigger;
-use strata::model::user::Plan;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::user::Plan;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use strata::catalog::{AlternateBase, FetchedState, Grant, SessionRecord, VersionContent};
 use strata::catalog::{Catalog, CatalogError};
-use strata::model::dataset::{DatasetSource, NewClone};
-use strata::model::ids::FileId;
-use strata::model::scope::Scope;
-use strata::model::secret::{SECRET_BYTES, Secret};
-use strata::model::source::Validators;
-use strata::model::user::Plan;
-use strata::model::version::VersionSelector;
+use strata_types::dataset::{DatasetSource, NewClone};
+use strata_types::ids::FileId;
+use strata_types::scope::Scope;
+use strata_types::secret::{SECRET_BYTES, Secret};
+use strata_types::source::Validators;
+use strata_types::user::Plan;
+use strata_types::version::VersionSelector;
 
 use crate::support::databases::on_both_databases;
 
@@ -39,7 +39,7 @@ fn is_unverified<T: std::fmt::Debug>(outcome: &Result<T, CatalogError>, what: &s
 }
 
 /// A dataset of two versions, the first with an alternate.
-async fn furnished(database: &Database) -> (Catalog, strata::model::ids::DatasetId) {
+async fn furnished(database: &Database) -> (Catalog, strata_types::ids::DatasetId) {
     let (catalog, dataset) = with_dataset(database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     publish(&catalog, dataset, "b").await.unwrap();
@@ -110,10 +110,10 @@ async fn every_change_of_a_dataset_keeps_its_record_whole(database: Database) {
     whole("unpinned").await;
     catalog.delete_alternate(dataset, v(1)).await.unwrap();
     whole("without its alternate").await;
-    let change = strata::model::dataset::DatasetChange { schedule: Some(None), ..Default::default() };
+    let change = strata_types::dataset::DatasetChange { schedule: Some(None), ..Default::default() };
     catalog.update_dataset(dataset, &change).await.unwrap();
     whole("updated").await;
-    let secret = strata::model::secret::Secret::ping_token([7; strata::model::secret::SECRET_BYTES]);
+    let secret = strata_types::secret::Secret::ping_token([7; strata_types::secret::SECRET_BYTES]);
     catalog.rotate_ping_token(dataset, &secret).await.unwrap();
     whole("with another ping token").await;
 }
@@ -156,7 +156,7 @@ async fn a_lost_version_is_missed_by_whoever_needs_it(database: Database) {
         let refused = catalog.rollback(dataset, v(number), false).await;
         assert!(matches!(refused, Err(CatalogError::NoVersion)), "{number}: {refused:?}");
     }
-    let nothing = strata::model::ids::DatasetId::new(dataset.get() + 1);
+    let nothing = strata_types::ids::DatasetId::new(dataset.get() + 1);
     assert_eq!(catalog.dataset_view(nothing).await.unwrap(), None);
     let gone = match database.url.starts_with("sqlite") {
         true => "PRAGMA foreign_keys = OFF; DELETE FROM datasets",
@@ -240,7 +240,7 @@ async fn a_checksum_of_another_scheme_says_nothing(database: Database) {
     assert!(catalog.dataset(dataset).await.unwrap().unwrap().frozen);
 }
 
-fn session(catalog: &Catalog, user: strata::model::ids::UserId) -> SessionRecord {
+fn session(catalog: &Catalog, user: strata_types::ids::UserId) -> SessionRecord {
     SessionRecord {
         id_hash: "a session".to_owned(),
         user: Some(user),
@@ -307,7 +307,7 @@ async fn a_token_or_session_that_was_changed_opens_nothing(database: Database) {
 
 async fn a_source_is_fetched_whole_when_what_it_is_asked_by_was_changed(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let new = strata::model::dataset::NewDataset {
+    let new = strata_types::dataset::NewDataset {
         source: DatasetSource::from("https://a.test/"),
         ..super::new_dataset(owner, "Fetched")
     };

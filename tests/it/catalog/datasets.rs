@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use rand::random;
 use strata::catalog::{CatalogError, FirstAttempt};
-use strata::model::dataset::{Dataset, DatasetChange, DatasetSource, NewClone, NewDataset, RefreshTrigger, Visibility};
-use strata::model::ids::{DatasetId, UserId};
-use strata::model::index::IndexSettings;
-use strata::model::secret::Secret;
-use strata::model::source::SourceFormat;
-use strata::model::user::Plan;
-use strata::model::version::VersionNumber;
+use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, NewClone, NewDataset, RefreshTrigger, Visibility};
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::secret::Secret;
+use strata_types::source::SourceFormat;
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 
 use crate::support::databases::on_both_databases;
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use strata::catalog::{Catalog, CatalogError};
-use strata::model::ids::FileId;
+use strata_types::ids::FileId;
 
 use crate::support::databases::on_both_databases;
 
@@ -33,7 +33,7 @@ async fn removable(catalog: &Catalog) -> Vec<String> {
     catalog.unreferenced_files(HOUR, 100).await.unwrap().into_iter().map(|file| file.path).collect()
 }
 
-async fn save_alternate(catalog: &Catalog, dataset: strata::model::ids::DatasetId, path: &str) {
+async fn save_alternate(catalog: &Catalog, dataset: strata_types::ids::DatasetId, path: &str) {
     catalog.reserve_file(path, LEASE).await.unwrap();
     catalog.save_alternate(dataset, v(1), &file(path), None).await.unwrap();
 }

@@ -2,8 +2,8 @@
 
 use strata::catalog::Catalog;
 use strata::catalog::VersionContent;
-use strata::model::dataset::RefreshTrigger;
-use strata::model::version::NewFile;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::version::NewFile;
 
 use crate::support::databases::on_both_databases;
 

@@ -45,7 +45,7 @@ async fn a_hundred_thousand_datasets_are_listed_and_searched_in_bounded_work(dat
     fill(&database, DATASETS).await;
     let timed = async |query: Option<&str>, after: Option<u64>, limit: u32| {
         let started = Instant::now();
-        let after = after.map(strata::model::ids::DatasetId::new);
+        let after = after.map(strata_types::ids::DatasetId::new);
         let found = catalog.listings(query, after, limit).await.unwrap();
         (found, started.elapsed())
     };
@@ -80,7 +80,7 @@ async fn a_listing_whose_record_is_damaged_is_left_out(database: Database) {
     for name in ["One", "Two", "Three"] {
         let id = create(&catalog, owner, name).await.unwrap().id;
         publish(&catalog, id, name).await.unwrap();
-        let change = strata::model::dataset::DatasetChange { listed: Some(true), ..Default::default() };
+        let change = strata_types::dataset::DatasetChange { listed: Some(true), ..Default::default() };
         catalog.update_dataset(id, &change).await.unwrap();
     }
     database.execute("UPDATE datasets SET licence = 'forged' WHERE name = 'Two'").await;

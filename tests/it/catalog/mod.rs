@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use strata::catalog::{Catalog, CatalogError, Clock, DeliveryOutcome, Resolved, VersionContent};
-use strata::model::dataset::{
-    About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger,
-};
-use strata::model::ids::{AttemptId, DatasetId, UserId};
-use strata::model::index::IndexSettings;
-use strata::model::secret::{SECRET_BYTES, Secret};
-use strata::model::source::SourceFormat;
-use strata::model::user::Plan;
-use strata::model::version::{NewFile, Version, VersionNumber, VersionSelector};
+use strata_types::dataset::{About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
+use strata_types::ids::{AttemptId, DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::secret::{SECRET_BYTES, Secret};
+use strata_types::source::SourceFormat;
+use strata_types::user::Plan;
+use strata_types::version::{NewFile, Version, VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
 
 use crate::support::databases::{Database, on_both_databases};

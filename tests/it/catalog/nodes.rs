@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use strata::catalog::{LeaseHolder, NewNode};
-use strata::model::dataset::RefreshTrigger;
+use strata_types::dataset::RefreshTrigger;
 
 use crate::support::databases::on_both_databases;
 

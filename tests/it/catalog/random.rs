@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use strata::catalog::{Catalog, CatalogError, VersionContent};
-use strata::model::dataset::{DatasetChange, NewClone, RefreshTrigger, Visibility};
-use strata::model::ids::{DatasetId, UserId};
-use strata::model::secret::Secret;
-use strata::model::user::Plan;
+use strata_types::dataset::{DatasetChange, NewClone, RefreshTrigger, Visibility};
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::secret::Secret;
+use strata_types::user::Plan;
 use tokio::runtime::Runtime;
 
 use super::{Database, LEASE, clock, file, name, new_dataset, v};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use strata::catalog::{AttemptOutcome, Catalog, CatalogError, VersionContent};
-use strata::model::dataset::RefreshTrigger;
-use strata::model::ids::{AttemptId, DatasetId};
-use strata::model::version::VersionNumber;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::{AttemptId, DatasetId};
+use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

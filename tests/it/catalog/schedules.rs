@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use strata::catalog::{Catalog, DueSchedule};
-use strata::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource, NewDataset};
-use strata::model::ids::DatasetId;
-use strata::model::version::VersionNumber;
+use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource, NewDataset};
+use strata_types::ids::DatasetId;
+use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;
@@ -24,7 +24,7 @@ on_both_databases! {
 }
 
 /// A dataset with a schedule and something to fetch.
-async fn scheduled(catalog: &Catalog, owner: strata::model::ids::UserId, text: &str) -> DatasetId {
+async fn scheduled(catalog: &Catalog, owner: strata_types::ids::UserId, text: &str) -> DatasetId {
     let source = DatasetSource::Url("https://a.test/".to_owned());
     catalog.create_dataset(&NewDataset { source, ..new_dataset(owner, text) }, 100).await.unwrap().id
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use strata::catalog::{Catalog, CatalogError, DroppedExport, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
-use strata::model::ids::FileId;
+use strata_types::ids::FileId;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

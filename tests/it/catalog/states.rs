@@ -2,9 +2,9 @@
 //! leads where it should, and leaves all else as it was.
 
 use strata::catalog::{Catalog, CatalogError};
-use strata::model::dataset::RefreshTrigger;
-use strata::model::ids::{DatasetId, UserId};
-use strata::model::secret::Secret;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::secret::Secret;
 
 use crate::support::databases::on_both_databases;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use strata::catalog::{Catalog, CountedUsage, DayUsage, UsageCounts};
-use strata::model::ids::{DatasetId, UserId};
+use strata_types::ids::{DatasetId, UserId};
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use strata::catalog::{Catalog, CatalogError, Delivery, SentDelivery};
-use strata::model::ids::DatasetId;
-use strata::model::user::Plan;
-use strata::model::version::VersionNumber;
+use strata_types::ids::DatasetId;
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use serde_json::json;
-use strata::model::request::{Format, ReadRequest};
+use strata_types::request::{Format, ReadRequest};
 
 use super::harness::{Cluster, NODES, Reply};
 use crate::reference::Value;

@@ -1,8 +1,8 @@
 //! `…/alternate`: the alternate of a version, edited by its owner.
 
 use serde_json::json;
-use strata::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES, EDITOR_POSITIONS, PAGE_BYTES};
-use strata::model::user::Plan;
+use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES, EDITOR_POSITIONS, PAGE_BYTES};
+use strata_types::user::Plan;
 
 use super::{Browser, compared, leads_to, takes_only_the_whole_form};
 use crate::support::Answer;

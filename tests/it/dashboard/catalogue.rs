@@ -1,7 +1,7 @@
 //! `/`: which datasets are listed for whom, and how they are searched and paged.
 
-use strata::model::user::Plan;
 use strata::service::DEMO_OWNER;
+use strata_types::user::Plan;
 
 use super::{Browser, leads_to};
 use crate::support::html::{Page, words};

@@ -1,7 +1,7 @@
 //! `…/clone`: a dataset that begins with the newest version of another.
 
 use serde_json::json;
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use super::{Browser, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;

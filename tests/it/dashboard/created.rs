@@ -1,6 +1,6 @@
 //! `/ui/new`: a new dataset.
 
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;

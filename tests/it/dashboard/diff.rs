@@ -1,8 +1,8 @@
 //! `…/diff`: what versions, or a version and its alternate, differ in.
 
 use serde_json::{Value, json};
-use strata::model::limits::SUMMARY_ENTITIES;
-use strata::model::user::Plan;
+use strata_types::limits::SUMMARY_ENTITIES;
+use strata_types::user::Plan;
 
 use super::{Browser, compared};
 use crate::support::html::Page;

@@ -39,6 +39,6 @@ async fn an_owner_sees_what_a_read_does() {
     let visitor = Browser::visitor(&owned.service);
     visitor.error(&href, 401).await;
     assert!(!visitor.page(&format!("/ui/{id}/ten/v2/")).await.text.contains("Why this long?"));
-    add_user(&owned.service, "other@strata.test", strata::model::user::Plan::Free).await;
+    add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
     Browser::of(&owned.service, "other@strata.test", PASSWORD).await.error(&href, 404).await;
 }

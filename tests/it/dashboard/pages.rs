@@ -233,7 +233,7 @@ async fn reads_by_pages_of_a_session_are_counted_as_reads() {
 async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    crate::support::owned::add_user(&service, "other@strata.test", strata::model::user::Plan::Free).await;
+    crate::support::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
     let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
     let other = Browser::user(&service, "other@strata.test").await;
     // Whoever reads them meets damage.
@@ -255,7 +255,7 @@ async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
 async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    crate::support::owned::add_user(&service, "other@strata.test", strata::model::user::Plan::Free).await;
+    crate::support::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
     let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
     let other = Browser::user(&service, "other@strata.test").await;
     for page in ["active/", "v1/", "v9/", "v1/alt/", "v1/profile", "v1/download", "v1/entity/0", "versions"] {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::channel::mpsc;
 use serde_json::{Value, json};
 use strata::config::Networks;
-use strata::model::ids::{DatasetId, UserId};
-use strata::model::user::Plan;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::user::Plan;
 
 use super::{Browser, ORIGIN, leads_to, takes_only_the_whole_form};
 use crate::support::Answer;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::json;
 use strata::config::Networks;
-use strata::model::index::{INDEX_PATH_BYTES, INDEX_PATHS};
+use strata_types::index::{INDEX_PATH_BYTES, INDEX_PATHS};
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
@@ -74,7 +74,7 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
 #[tokio::test]
 async fn only_the_owner_sees_settings() {
     let owned = private().await;
-    crate::support::owned::add_user(&owned.service, "other@strata.test", strata::model::user::Plan::Free).await;
+    crate::support::owned::add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
     let other = Browser::user(&owned.service, "other@strata.test").await;
     let (visitor, token) = (Browser::visitor(&owned.service), other.token("/").await);
     visitor.error(SETTINGS, 401).await;

@@ -1,7 +1,7 @@
 //! `…/usage`: how much a dataset is read.
 
 use serde_json::json;
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use super::Browser;
 use crate::support::owned::{Owned, add_user};

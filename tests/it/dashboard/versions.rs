@@ -1,7 +1,7 @@
 //! `…/versions`: the timeline, and what an owner does with it.
 
 use serde_json::json;
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use super::{Browser, leads_to};
 use crate::support::html::Page;

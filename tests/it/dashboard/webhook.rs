@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 use strata::config::Networks;
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::{Page, words};

@@ -1,21 +1,21 @@
-//! `strata::document` against the naive reference, over hostile generated entities.
+//! `strata_json` against the naive reference, over hostile generated entities.
 
 use std::ops::{ControlFlow, Range};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use strata::document::{
+use strata_json::{
     self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, PathTree, Projection,
     RangeNeedle, Scalar, Token, ValueScanner, Visitor,
 };
-use strata::model::path::Path;
-use strata::model::request::RangeBound;
+use strata_types::path::Path;
+use strata_types::request::RangeBound;
 
 use crate::reference::{Value, hostile, number, rules};
 
 fn canonicalize(text: impl AsRef<[u8]>) -> Result<String, DocumentError> {
     let mut out = b"before".to_vec();
-    let result = document::canonicalize(text.as_ref(), &mut out);
+    let result = strata_json::canonicalize(text.as_ref(), &mut out);
     let out = String::from_utf8(out).expect("canonical text is UTF-8");
     match result {
         Ok(()) => Ok(out.strip_prefix("before").expect("only appended").to_owned()),
@@ -59,7 +59,7 @@ fn in_ranges(scalar: &Value, value: &str) -> Result<(), TestCaseError> {
     for value in [value.to_owned(), format!("\"{value}\"")] {
         for bound in RangeBound::ALL {
             let needle = RangeNeedle::new(bound, &value);
-            let matches = with_scalar(scalar, |scalar| document::matches_range(scalar, &needle));
+            let matches = with_scalar(scalar, |scalar| strata_json::matches_range(scalar, &needle));
             prop_assert_eq!(matches, rules::matches_range(scalar, bound, &value), "{:?} {}", bound, value);
         }
     }
@@ -106,7 +106,7 @@ proptest! {
 
     #[test]
     fn a_canonicalizer_remembers_nothing(first in damaged(), second in hostile::text()) {
-        let mut canonicalizer = document::Canonicalizer::default();
+        let mut canonicalizer = strata_json::Canonicalizer::default();
         let mut out = Vec::new();
         let _ = canonicalizer.canonicalize(&first, &mut out);
         out.clear();
@@ -118,16 +118,16 @@ proptest! {
     fn reading_canonical_text_never_panics(text in damaged(), keys in hostile::path()) {
         let limit = text.len() + 1;
         prop_assert!(Cursor::new(&text).take(limit + 1).count() <= limit);
-        document::reach(&text, &path(&keys), |_| ControlFlow::Continue(()));
-        document::reach_values(&text, &path(&keys), |_| ControlFlow::Continue(()));
-        document::scalars(&text, |_| ControlFlow::Continue(()));
-        document::member(&text, "a");
+        strata_json::reach(&text, &path(&keys), |_| ControlFlow::Continue(()));
+        strata_json::reach_values(&text, &path(&keys), |_| ControlFlow::Continue(()));
+        strata_json::scalars(&text, |_| ControlFlow::Continue(()));
+        strata_json::member(&text, "a");
         let mut out = Vec::new();
-        document::denull(&text, &mut out);
+        strata_json::denull(&text, &mut out);
         Projection::new(false, &[path(&keys)], &[]).apply(&text, &mut out);
         Projection::new(true, &[], &[path(&keys)]).apply(&text, &mut out);
         CanonicalForm::default().write(&text, &mut out);
-        document::pretty_within(&text, 0, usize::MAX, &mut out);
+        strata_json::pretty_within(&text, 0, usize::MAX, &mut out);
     }
 
     #[test]
@@ -189,7 +189,7 @@ proptest! {
             prop_assert_eq!(actual.unescape(), key.as_str());
             let expected = value.write();
             prop_assert_eq!(cursor.skip_value(), expected.as_bytes());
-            prop_assert_eq!(document::member(&text.as_bytes()[1..], key), Some(expected.as_bytes()));
+            prop_assert_eq!(strata_json::member(&text.as_bytes()[1..], key), Some(expected.as_bytes()));
         }
         if !left {
             prop_assert!(cursor.next_key().is_none());
@@ -204,14 +204,14 @@ proptest! {
     fn paths_reach(entity in hostile::entity(), keys in hostile::path()) {
         let text = entity.write();
         let mut actual = Vec::new();
-        document::reach(text.as_bytes(), &path(&keys), |scalar| {
+        strata_json::reach(text.as_bytes(), &path(&keys), |scalar| {
             actual.push(Value::of(scalar));
             ControlFlow::Continue(())
         });
         prop_assert_eq!(actual.iter().collect::<Vec<_>>(), rules::reach(&entity, &keys));
 
         let mut actual = Vec::new();
-        document::reach_values(text.as_bytes(), &path(&keys), |value| {
+        strata_json::reach_values(text.as_bytes(), &path(&keys), |value| {
             actual.push(String::from_utf8_lossy(value).into_owned());
             ControlFlow::Continue(())
         });
@@ -219,7 +219,7 @@ proptest! {
         prop_assert_eq!(actual, expected);
 
         let mut actual = Vec::new();
-        document::scalars(text.as_bytes(), |scalar| {
+        strata_json::scalars(text.as_bytes(), |scalar| {
             actual.push(Value::of(scalar));
             ControlFlow::Continue(())
         });
@@ -261,7 +261,7 @@ proptest! {
     fn a_visit_can_end_the_search(entity in hostile::entity(), keys in hostile::path(), enough in 1..4_usize) {
         let text = entity.write();
         let mut count = 0;
-        document::reach(text.as_bytes(), &path(&keys), |_| {
+        strata_json::reach(text.as_bytes(), &path(&keys), |_| {
             count += 1;
             if count == enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -282,14 +282,14 @@ proptest! {
     fn folding(text in hostile::string(), other in hostile::string()) {
         let whole = format!("{text}{other}");
         let mut folded = Vec::new();
-        document::fold_into(&text, &mut folded);
-        document::fold_into(&other, &mut folded);
+        strata_json::fold_into(&text, &mut folded);
+        strata_json::fold_into(&other, &mut folded);
         prop_assert_eq!(&folded, &rules::fold(&whole).into_bytes());
-        prop_assert_eq!(document::fold(&whole), rules::fold(&whole));
+        prop_assert_eq!(strata_json::fold(&whole), rules::fold(&whole));
         let mut from_text = Vec::new();
         with_scalar(&Value::String(whole), |scalar| {
             let Scalar::String(text) = scalar else { unreachable!("a string") };
-            document::fold_text_into(text, &mut from_text);
+            strata_json::fold_text_into(text, &mut from_text);
         });
         prop_assert_eq!(from_text, folded);
     }
@@ -297,7 +297,7 @@ proptest! {
     #[test]
     fn strings_are_written_canonically(text in hostile::string()) {
         let mut out = Vec::new();
-        document::write_string(&text, &mut out);
+        strata_json::write_string(&text, &mut out);
         prop_assert_eq!(String::from_utf8(out).expect("UTF-8"), Value::String(text).write());
     }
 
@@ -334,7 +334,7 @@ proptest! {
         prop_assert_eq!(&long.0, &short.0);
         prop_assert_eq!(long.0.double(), number::nearest_double(&long.1));
         let bits = |double: f64| double.to_bits();
-        prop_assert_eq!(document::nearest_double(&long.1).map(bits), Some(bits(number::nearest_double(&short.1))));
+        prop_assert_eq!(strata_json::nearest_double(&long.1).map(bits), Some(bits(number::nearest_double(&short.1))));
     }
 
     #[test]
@@ -346,10 +346,10 @@ proptest! {
     fn predicates(scalar in hostile::scalar(), needle in hostile::needle()) {
         let part: String = needle.chars().take(2).collect();
         for needle in [needle, part] {
-            let equal = with_scalar(&scalar, |scalar| document::matches_equal(scalar, &EqualNeedle::new(&needle)));
+            let equal = with_scalar(&scalar, |scalar| strata_json::matches_equal(scalar, &EqualNeedle::new(&needle)));
             prop_assert_eq!(equal, rules::matches_equal(&scalar, &needle), "equal {:?}", needle);
             let contains =
-                with_scalar(&scalar, |scalar| document::matches_contains(scalar, &ContainsNeedle::new(&needle)));
+                with_scalar(&scalar, |scalar| strata_json::matches_contains(scalar, &ContainsNeedle::new(&needle)));
             prop_assert_eq!(contains, rules::matches_contains(&scalar, &needle), "contains {:?}", needle);
             in_ranges(&scalar, &needle)?;
         }
@@ -359,9 +359,9 @@ proptest! {
     fn predicates_on_the_scalars_own_text(scalar in hostile::scalar(), from in 0..3_usize) {
         let text = scalar.text().unwrap_or("null".to_owned()).to_uppercase();
         let part: String = text.chars().skip(from).collect();
-        let equal = with_scalar(&scalar, |scalar| document::matches_equal(scalar, &EqualNeedle::new(&text)));
+        let equal = with_scalar(&scalar, |scalar| strata_json::matches_equal(scalar, &EqualNeedle::new(&text)));
         prop_assert_eq!(equal, rules::matches_equal(&scalar, &text));
-        let contains = with_scalar(&scalar, |scalar| document::matches_contains(scalar, &ContainsNeedle::new(&part)));
+        let contains = with_scalar(&scalar, |scalar| strata_json::matches_contains(scalar, &ContainsNeedle::new(&part)));
         prop_assert_eq!(contains, rules::matches_contains(&scalar, &part));
         for text in [scalar.text().unwrap_or_default(), text, part] {
             in_ranges(&scalar, &text)?;
@@ -392,7 +392,7 @@ proptest! {
 
     #[test]
     fn nulls_are_removed(entity in hostile::entity()) {
-        prop_assert_eq!(run(document::denull, &entity), rules::denull(&entity).write());
+        prop_assert_eq!(run(strata_json::denull, &entity), rules::denull(&entity).write());
     }
 
     #[test]
@@ -419,7 +419,7 @@ proptest! {
         let actual = run(|text, out| {
             let mut clean = Vec::new();
             if denull {
-                document::denull(text, &mut clean);
+                strata_json::denull(text, &mut clean);
             } else {
                 clean.extend_from_slice(text);
             }
@@ -457,10 +457,10 @@ proptest! {
 
     #[test]
     fn indented_text_is_that_of_the_reference(entity in hostile::entity(), level in 0..3_usize) {
-        let actual = run(|text, out| assert!(document::pretty_within(text, level, usize::MAX, out)), &entity);
+        let actual = run(|text, out| assert!(strata_json::pretty_within(text, level, usize::MAX, out)), &entity);
         prop_assert_eq!(&actual, &entity.write_pretty(level));
         let mut again = b"[".to_vec();
-        document::pretty_within(entity.write().as_bytes(), level, usize::MAX, &mut again);
+        strata_json::pretty_within(entity.write().as_bytes(), level, usize::MAX, &mut again);
         prop_assert_eq!(String::from_utf8(again).expect("UTF-8"), format!("[{actual}"));
     }
 }
@@ -567,21 +567,21 @@ fn many_keys_of_one_hash() {
 #[test]
 fn depth_is_bounded() {
     let nested = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
-    let deepest = nested(document::MAX_DEPTH);
+    let deepest = nested(strata_json::MAX_DEPTH);
     assert_eq!(canonicalize(&deepest), Ok(deepest.clone()));
     assert_eq!(canonicalize(nested(129)), Err(DocumentError::TooDeep { offset: 132 }));
     assert_eq!(ValueScanner::new().feed(deepest.as_bytes()), Ok(Some(deepest.len())));
     assert_eq!(ValueScanner::new().feed(nested(129).as_bytes()), Err(DocumentError::TooDeep { offset: 132 }));
     // Text that never was validated does not exhaust the stack.
     let endless = format!("{{\"a\":{}", "[".repeat(1_000_000));
-    document::reach(endless.as_bytes(), &Path::parse("a.b").expect("a path"), |_| ControlFlow::Continue(()));
-    document::reach(endless.as_bytes(), &Path::parse("a").expect("a path"), |_| ControlFlow::Continue(()));
+    strata_json::reach(endless.as_bytes(), &Path::parse("a.b").expect("a path"), |_| ControlFlow::Continue(()));
+    strata_json::reach(endless.as_bytes(), &Path::parse("a").expect("a path"), |_| ControlFlow::Continue(()));
     let paths = ["a", "a.b", "a.c"].map(|path| Path::parse(path).expect("a path"));
     let (tree, _) = PathTree::of(&paths);
     tree.reach(endless.as_bytes(), &mut Walk { found: vec![Vec::new(); tree.len()], ended: vec![false; tree.len()] });
     tree.reach_values(endless.as_bytes(), |_, _| {});
     let mut out = Vec::new();
-    document::denull(format!("{endless}null").as_bytes(), &mut out);
+    strata_json::denull(format!("{endless}null").as_bytes(), &mut out);
     CanonicalForm::default().write(endless.as_bytes(), &mut out);
     Projection::new(false, &[], &[Path::parse("a.b").expect("a path")]).apply(endless.as_bytes(), &mut out);
 }
@@ -617,7 +617,7 @@ fn worked_examples() {
         assert_eq!(String::from_utf8(out).expect("UTF-8"), expected);
     };
     check(
-        document::denull,
+        strata_json::denull,
         r#"{"a":null,"b":[{"x":null},[""],[]],"c":[null,[""]],"d":{"e":""},"f":[],"g":"null"}"#,
         r#"{"b":[{},[]],"d":{},"f":[],"g":"null"}"#,
     );

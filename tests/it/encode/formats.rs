@@ -9,10 +9,9 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strata::document;
-use strata::document::{Columns, ColumnsBuilder, TooManyColumns};
 use strata::encode::{self, Batch, Batches, ColumnEncoder, EntityBound, EntityTooLarge, ParquetStream};
-use strata::model::request::{Format, ReadRequest};
+use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
+use strata_types::request::{Format, ReadRequest};
 
 use crate::reference;
 use crate::reference::value::set;
@@ -24,7 +23,7 @@ const NO_LIMIT: usize = usize::MAX;
 fn documents(entities: &[&str]) -> Vec<String> {
     let canonical = |entity: &&str| {
         let mut out = Vec::new();
-        document::canonicalize(entity.as_bytes(), &mut out).expect("valid");
+        strata_json::canonicalize(entity.as_bytes(), &mut out).expect("valid");
         String::from_utf8(out).expect("UTF-8")
     };
     entities.iter().map(canonical).collect()

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use strata::model::request::Format;
+use strata_types::request::Format;
 
 use crate::support::TestService;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use strata::model::request::Format;
+use strata_types::request::Format;
 
 use crate::support::machine::{Machine, Server, get, succeeded};
 use crate::support::scripts::{node_tool, node_tools, tool, tools_file};

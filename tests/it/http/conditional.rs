@@ -219,7 +219,7 @@ impl TestServiceOf<'_> {
             source: source.path().to_string_lossy().into_owned(),
             name: "Some".to_owned(),
             owner_email: crate::support::OWNER.to_owned(),
-            about: strata::model::dataset::About::default(),
+            about: strata_types::dataset::About::default(),
             private: false,
             format: None,
             records_path: None,

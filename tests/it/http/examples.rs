@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use strata::http::params::PARAMETERS;
-use strata::model::request::Format;
+use strata_types::request::Format;
 
 use crate::support::TestService;
 

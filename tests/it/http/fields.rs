@@ -2,7 +2,7 @@
 //! fields).
 
 use strata::http::params;
-use strata::model::request::ReadRequest;
+use strata_types::request::ReadRequest;
 
 use crate::reference::unknown;
 use crate::reference::value::Value;

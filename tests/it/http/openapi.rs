@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::Value;
 use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
-use strata::model::request::Format;
+use strata_types::request::Format;
 
 use crate::support::machine::{Machine, Server, one_json_line, succeeded};
 use crate::support::openapi::{Document, MANAGED};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use strata::model::limits::LINK_BYTES;
+use strata_types::limits::LINK_BYTES;
 
 use crate::reference::sample::sip_hash;
 use crate::support::owned::Owned;

@@ -8,8 +8,8 @@ use strata::http::params::{
     unknown_parameters_header,
 };
 use strata::http::read::path;
-use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
 use crate::reference;
 use crate::support::pages::check_table;

@@ -16,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use strata::http::server::serve_router;
-use strata::model::path::Path as FieldPath;
 use strata::service::{App, Clock, ImportProgress, ImportRequest, Imported, Moment};
+use strata_types::path::Path as FieldPath;
 
 use crate::support::machine::get;
 use crate::support::pages::page;
@@ -110,7 +110,7 @@ async fn import(app: &App, name: &str, source: &Path, records_path: Option<&str>
         source: source.to_string_lossy().into_owned(),
         name: name.to_owned(),
         owner_email: OWNER.to_owned(),
-        about: strata::model::dataset::About::default(),
+        about: strata_types::dataset::About::default(),
         private,
         format: None,
         records_path: records_path.map(|path| FieldPath::parse(path).expect("a path")),

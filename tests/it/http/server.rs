@@ -468,7 +468,7 @@ async fn a_service_without_its_store_is_not_ready() {
         config.store.url = Some(strata::config::StoreUrl::try_from("s3://bucket".to_owned()).expect("a URL"));
         config.store.region = Some("eu-central-1".to_owned());
         config.store.access_key_id = Some("key".to_owned());
-        config.store.secret_access_key = Some(strata::model::secret::Secret::from_stored("secret".to_owned()));
+        config.store.secret_access_key = Some(strata_types::secret::Secret::from_stored("secret".to_owned()));
     })
     .await;
     // At once, although the client of the store tries for a while.

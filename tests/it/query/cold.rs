@@ -9,7 +9,6 @@ use object_store::path::Path as ObjectPath;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use strata::http::params;
-use strata::model::request::ReadRequest;
 use strata::query::fetch::documents::{Unit, for_each};
 use strata::query::{Engine, Outcome};
 use strata::storage::StorageError;
@@ -19,6 +18,7 @@ use strata::storage::reader::{VersionReader, Wanted};
 use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::store::Store;
 use strata::storage::writer::{WriteOptions, Written};
+use strata_types::request::ReadRequest;
 
 use crate::support::engines::Lab;
 use crate::support::versions::segments;

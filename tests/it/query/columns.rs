@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::document::Columns;
-use strata::model::path::Path;
 use strata::query::fetch::reshape::Reshape;
+use strata_json::Columns;
+use strata_types::path::Path;
 
 use crate::reference::{Value, formats, hostile, rules};
 

@@ -12,8 +12,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
-use strata::model::index::IndexSettings;
-use strata::model::request::ReadRequest;
 use strata::storage::cache::PartCache;
 use strata::storage::editing::{self, Slot, Slots};
 use strata::storage::profile::{NotShredded, NumberRange, PathRecord, StoredProfile, ValueRecord};
@@ -21,6 +19,8 @@ use strata::storage::reader::{Unbounded, VersionReader};
 use strata::storage::reader_metrics::{CacheUse, ReaderMetrics};
 use strata::storage::verify::verify;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata_types::index::IndexSettings;
+use strata_types::request::ReadRequest;
 
 use crate::reference::{Value, hostile, number};
 use crate::support::reads::{Lab, alike, cases, entities, no_failure, plan};

@@ -7,13 +7,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::query::scan::report::{AccessName, ScanUse};
 use strata::query::{Engine, Outcome, Tenant, cost};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest, Sort};
 
 use super::sets::{Time, VALUES, open, parse, select_positions};
 use crate::reference::{Value, pipeline};

@@ -5,10 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest};
 use strata::query::scan::report::KeywordIndexUse;
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, ReadRequest};
 
 use crate::reference::Value;
 use crate::support::engines::{Lab as Engines, hundred};

@@ -7,9 +7,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use strata::http::params::ITEMS_LIMIT;
-use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
 use crate::reference::Value;
 use crate::support::TestService;

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use strata::http::params::ITEMS_LIMIT;
-use strata::model::path::Path;
-use strata::model::request::{PathValue, RangeBound, ReadRequest};
 use strata::query::Outcome;
 use strata::storage::editing::{Slot, Slots};
 use strata::storage::reader::VersionReader;
+use strata_types::path::Path;
+use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
 use super::range_limits::{edited_reader, layouts, limits};
 use crate::reference::{Value, pipeline, rules};

@@ -9,13 +9,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{PathValue, RangeBound, ReadRequest};
 use strata::query::Outcome;
 use strata::storage::cache::PartCache;
 use strata::storage::editing::{Slot, Slots};
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
 use crate::reference::{Value, pipeline};
 use crate::support::engines::Lab;

@@ -6,12 +6,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{Format, PathValue, RangeBound, ReadRequest};
 use strata::query::Outcome;
 use strata::query::scan::report::{AccessName, ScanUse};
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_types::path::Path;
+use strata_types::request::{Format, PathValue, RangeBound, ReadRequest};
 
 use crate::reference::{Value, pipeline};
 use crate::support::engines::Lab as Engines;

@@ -7,10 +7,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::index::{INDEX_PATH_BYTES, IndexSettings};
-use strata::model::path::Path;
-use strata::model::request::{Format, PathValue, ReadRequest, Sort};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_types::index::{INDEX_PATH_BYTES, IndexSettings};
+use strata_types::path::Path;
+use strata_types::request::{Format, PathValue, ReadRequest, Sort};
 
 use crate::reference::pipeline::{self, Body};
 use crate::reference::{Value, hostile};

@@ -10,14 +10,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{PathValue, ReadRequest};
 use strata::query::fetch::documents;
 use strata::query::fetch::selection::Positions;
 use strata::query::{Engine, Outcome, QueryError};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest};
 
 use crate::reference::{Value, hostile, rules};
 use crate::support::engines::Lab;

@@ -9,8 +9,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::query::fetch::selection::Positions;
 use strata::query::scan::report::{AccessName, KeyUse, ScanUse};
 use strata::query::{Engine, Outcome, cost};
@@ -18,6 +16,8 @@ use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest, Sort};
 
 use crate::reference::{Value, hostile, pipeline};
 use crate::support::engines::Lab;

@@ -6,14 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::index::IndexSettings;
-use strata::model::path::Path;
-use strata::model::request::{Format, PathValue, ReadRequest, Sort};
 use strata::query::scan::report::{AccessName, KeywordIndexUse, PredicateUse, ScanUse, ShapeUse};
 use strata::storage::reader::VersionReader;
 use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::shapes::builder::ShapeLimits;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_types::index::IndexSettings;
+use strata_types::path::Path;
+use strata_types::request::{Format, PathValue, ReadRequest, Sort};
 
 use crate::reference::Value;
 use crate::support::engines::{Lab as Engines, hundred};

@@ -1,6 +1,6 @@
 //! The pages beside an answer (docs/semantics.md, Pages).
 
-use strata::model::request::ReadRequest;
+use strata_types::request::ReadRequest;
 
 /// The relations and the query strings of the links of an answer with so many entities to a request that was sent as
 /// `query`.

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
 use super::value::Value;
 use super::{formats, number, parquet, rules, sample, types};
@@ -60,7 +60,7 @@ pub fn reshaped(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
 }
 
 fn reshape(entity: &Value, request: &ReadRequest) -> Value {
-    let keys = |paths: &[strata::model::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+    let keys = |paths: &[strata_types::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
     let mut entity = entity.clone();
     if !request.include_source {
         entity = rules::strip_source(&entity);

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use strata::model::path::Path;
 use strata::storage::profile::{PathRecord, TOP, VALUE_BYTES};
+use strata_types::path::Path;
 
 use super::Value;
 use super::number;

@@ -1,8 +1,8 @@
 //! Query strings (docs/semantics.md, Parameters).
 
 use strata::http::params::PARAMETERS;
-use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
 use super::path;
 

@@ -3,8 +3,8 @@
 
 use std::cmp::Ordering;
 
-use strata::model::request::RangeBound;
 use strata::storage::layout::SEPARATOR;
+use strata_types::request::RangeBound;
 
 use super::number;
 use super::value::{Value, set};

@@ -1,8 +1,8 @@
 //! The paths that a request names in vain (docs/semantics.md, Unknown fields): by a look at every entity after every
 //! step.
 
-use strata::model::path::Path;
-use strata::model::request::ReadRequest;
+use strata_types::path::Path;
+use strata_types::request::ReadRequest;
 
 use super::rules::{denull, drop, keep, reach_values, strip_source};
 use super::value::Value;

@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use strata::document::Scalar;
+use strata_json::Scalar;
 
 /// One JSON value. A number is its text; an object's keys differ from each other once it has been parsed.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,9 +10,9 @@ use serde_json::json;
 use sqlx::SqliteConnection;
 use strata::catalog::Catalog;
 use strata::config::{CatalogUrl, Config};
-use strata::model::dataset::RefreshTrigger;
-use strata::model::ids::DatasetId;
-use strata::model::user::Plan;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::DatasetId;
+use strata_types::user::Plan;
 
 use crate::support::catalog::{execute, lock};
 use crate::support::owned::log_in;

@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use strata::config::Config;
 use strata::http::params;
 use strata::metrics;
-use strata::model::ids::DatasetId;
-use strata::model::user::{Plan, User};
-use strata::model::version::VersionSelector;
 use strata::priority::Priority;
 use strata::query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
 use strata::service::Load;
+use strata_types::ids::DatasetId;
+use strata_types::user::{Plan, User};
+use strata_types::version::VersionSelector;
 use tower::Service;
 
 use crate::support::metrics::value;

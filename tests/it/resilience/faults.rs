@@ -17,12 +17,12 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata::config::Config;
-use strata::model::dataset::{DatasetChange, DatasetName};
-use strata::model::ids::DatasetId;
-use strata::model::user::{Plan, User};
-use strata::model::version::VersionNumber;
 use strata::service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
 use strata::storage::store::Store;
+use strata_types::dataset::{DatasetChange, DatasetName};
+use strata_types::ids::DatasetId;
+use strata_types::user::{Plan, User};
+use strata_types::version::VersionNumber;
 
 use crate::support::PASSWORD;
 

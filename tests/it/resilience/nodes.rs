@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use strata::config::{CatalogUrl, Config};
-use strata::model::node::Roles;
+use strata_types::node::Roles;
 
 use crate::support::databases::{Database, Raw};
 use crate::support::machine::{Machine, Server, failed, get, request, succeeded};

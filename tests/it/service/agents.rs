@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use futures::future::join_all;
 use serde_json::{Value, json};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use crate::support::Answer;
 use crate::support::databases::on_both_databases;

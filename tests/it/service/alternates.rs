@@ -3,10 +3,10 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata::model::ids::DatasetId;
-use strata::model::user::Plan;
-use strata::model::version::VersionNumber;
 use strata::service::{AlternateError, ManageError, alternate_etag};
+use strata_types::ids::DatasetId;
+use strata_types::user::Plan;
+use strata_types::version::VersionNumber;
 
 use crate::support::databases::on_both_databases;
 use crate::support::owned::{Owned, add_user, call, parsed};

@@ -111,7 +111,7 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     assert!(text.contains(told), "{text}");
     unavailable(&try_push(&owned, id, r#"[{"a":2}]"#).await, "the store of the version files is missing");
     let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
-    let error = sweep.err().map(|error| strata::model::causes::Causes(&error).to_string());
+    let error = sweep.err().map(|error| strata_types::causes::Causes(&error).to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
     let mut found = Vec::new();
     let mut tell = |finding: &Finding| found.push(format!("{finding:?}"));

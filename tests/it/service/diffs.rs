@@ -10,10 +10,10 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use strata::diff::{DiffBounds, DiffPage};
-use strata::model::ids::DatasetId;
-use strata::model::user::Plan;
-use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{DiffForm, DiffSides, Load};
+use strata_types::ids::DatasetId;
+use strata_types::user::Plan;
+use strata_types::version::{VersionNumber, VersionSelector};
 
 use crate::reference::coding::decoded;
 use crate::reference::diff::{self as reference, Bounds};

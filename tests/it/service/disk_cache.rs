@@ -1,7 +1,7 @@
 //! The cache of ranges on disk in the whole service: a server that starts again reads nothing twice from S3.
 
 use strata::config::{Config, Endpoint, StoreUrl};
-use strata::model::secret::Secret;
+use strata_types::secret::Secret;
 
 use crate::support::s3_server::S3Server;
 use crate::support::{TestService, eventually, files};

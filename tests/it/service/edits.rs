@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use crate::support::Answer;
 use crate::support::databases::on_both_databases;

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
 use strata::http::params;
-use strata::model::request::{Format, ReadRequest};
-use strata::model::user::Plan as UserPlan;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_types::request::{Format, ReadRequest};
+use strata_types::user::Plan as UserPlan;
 
 use crate::reference::Value;
 use crate::support::machine::{Machine, failed, one_json_line, succeeded};

@@ -14,10 +14,10 @@ use serde_json::json;
 use strata::diff::DiffPage;
 use strata::encode::ContentCoding;
 use strata::http::router::router;
-use strata::model::ids::DatasetId;
-use strata::model::user::Plan;
-use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{AnswerBody, DiffForm, DiffSides, Load};
+use strata_types::ids::DatasetId;
+use strata_types::user::Plan;
+use strata_types::version::{VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
 use tower::Service;
 

@@ -300,7 +300,7 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
         assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{told:?}");
         let view = restored
             .datasets()
-            .view(&owned.user, strata::model::ids::DatasetId::new(id))
+            .view(&owned.user, strata_types::ids::DatasetId::new(id))
             .await
             .expect("the dataset is in it");
         // A version is made before the alternate that has its number, so they are at most one apart.

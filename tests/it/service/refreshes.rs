@@ -12,7 +12,7 @@ use axum::http::Request;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use strata::config::{CatalogUrl, Config, Networks};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::databases::{Database, on_both_databases};

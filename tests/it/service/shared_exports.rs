@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use strata::config::{Config, Endpoint, StoreUrl};
-use strata::model::secret::Secret;
 use strata::service::SweepReason;
+use strata_types::secret::Secret;
 
 use crate::support::s3_server::S3Server;
 use crate::support::{Answer, TestService, eventually, files, metrics};

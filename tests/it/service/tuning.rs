@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use strata::config::Networks;
-use strata::model::index::{INDEX_PATHS, IndexSettings};
-use strata::model::request::{ReadRequest, Sort};
 use strata::query::cost;
 use strata::service::{ImportProgress, ImportRequest};
 use strata::storage::profile::{NotShredded, ShreddingBounds};
 use strata::storage::writer::WriteOptions;
+use strata_types::index::{INDEX_PATHS, IndexSettings};
+use strata_types::request::{ReadRequest, Sort};
 
 use crate::support::databases::on_both_databases;
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
@@ -193,7 +193,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_shredded_colum
         source: source.path().to_string_lossy().into_owned(),
         name: "Other".to_owned(),
         owner_email: "ada@strata.test".to_owned(),
-        about: strata::model::dataset::About::default(),
+        about: strata_types::dataset::About::default(),
         private: false,
         format: None,
         records_path: None,

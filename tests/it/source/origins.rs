@@ -15,12 +15,12 @@ use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use strata::config::Config;
-use strata::model::source::{SourceFormat, Validators};
 use strata::source::{
     Decode, DecodeOptions, EnvelopeFields, FetchLimits, Fetched, ObjectSources, Opened, SourceClient, SourceError,
     SourceInput, open, open_push,
 };
 use strata::storage::store::{self, S3Options};
+use strata_types::source::{SourceFormat, Validators};
 use tokio_util::io::ReaderStream;
 
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, redirect, with_status};

@@ -369,7 +369,7 @@ async fn get(owned: &Owned, token: Option<&str>, query: &str) -> Answer {
 async fn a_profile_is_the_owners_and_everybodys_of_a_public_dataset(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1},{"a":2.50}]"#, r#"[{"b":{"c":null}}]"#]).await;
     let hidden = owned.dataset("Hidden", json!({"private": true}), &[r#"[{"a":1}]"#]).await;
-    let (_, other) = add_user(&owned.service, "other@strata.test", strata::model::user::Plan::Free).await;
+    let (_, other) = add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
     let own = async |query: &str| owned.call("GET", &format!("/dataset/profile?{query}"), "").await;
 
     let answer = own(&format!("dataset_id={id}&version=1")).await;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata::model::request::ReadRequest;
 use strata::query::scan::report::ScanUse;
 use strata::query::{Engine, EngineOptions, Outcome, TenantShares};
 use strata::storage::cache::PartCache;
@@ -13,6 +12,7 @@ use strata::storage::reader::VersionReader;
 use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{WriteOptions, Written};
+use strata_types::request::ReadRequest;
 
 use crate::reference::Value;
 

@@ -7,8 +7,8 @@ use axum::http::Request;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use strata::config::{CatalogUrl, Config};
-use strata::model::user::{Plan, User};
 use strata::service::Pushed;
+use strata_types::user::{Plan, User};
 
 use crate::support::postgres::Postgres;
 

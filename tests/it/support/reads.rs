@@ -10,13 +10,13 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{TestCaseError, TestError};
 use strata::catalog::{Catalog, VersionContent};
 use strata::config::Config;
-use strata::model::dataset::RefreshTrigger;
-use strata::model::limits::{LINK_BYTES, UNKNOWN_HEADER_BYTES};
-use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
-use strata::model::version::NewFile;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{WriteOptions, Written};
+use strata_types::dataset::RefreshTrigger;
+use strata_types::limits::{LINK_BYTES, UNKNOWN_HEADER_BYTES};
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+use strata_types::version::NewFile;
 
 use crate::reference::pipeline::{self, Body};
 use crate::reference::{Value, hostile, links, rules, unknown};
@@ -473,7 +473,7 @@ impl Lab {
             entity_count: written.entity_count,
             content_hash: written.content_sha256.clone(),
         };
-        let dataset = strata::model::ids::DatasetId::new(1);
+        let dataset = strata_types::ids::DatasetId::new(1);
         self.bench.runtime.block_on(async {
             let lease = self
                 .catalog

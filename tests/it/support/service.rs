@@ -9,11 +9,11 @@ use axum::http::{HeaderMap, Request};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use strata::config::Config;
-use strata::model::user::Plan;
 use strata::service::{
     App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
     RateLimits, SystemClock,
 };
+use strata_types::user::Plan;
 use tempfile::TempDir;
 use tower::Service;
 
@@ -105,7 +105,7 @@ impl TestService {
             source: source.path().to_string_lossy().into_owned(),
             name: name.to_owned(),
             owner_email: OWNER.to_owned(),
-            about: strata::model::dataset::About::default(),
+            about: strata_types::dataset::About::default(),
             private,
             format: None,
             records_path: None,

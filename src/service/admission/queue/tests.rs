@@ -1,9 +1,9 @@
 //! The queue beside a model of its rules.
 
 use proptest::prelude::*;
+use strata_types::ids::UserId;
 
 use super::*;
-use crate::model::ids::UserId;
 use crate::service::rate_limit::Client;
 
 fn user(number: u64) -> Holder {

@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use strata_types::causes::Causes;
+use strata_types::ids::FileId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -27,8 +29,6 @@ use self::object::{Blocks, ObjectError, verified};
 use crate::catalog::{Catalog, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
 use crate::config::Config;
 use crate::metrics::metrics;
-use crate::model::causes::Causes;
-use crate::model::ids::FileId;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::index::Files;
 use crate::service::export_cache::making::{Content, Keep, Make, Taker};

@@ -6,9 +6,10 @@
 //!
 //! Long entries are not numbered: they hardly repeat, and are written as text where they stand.
 
+use strata_json::for_each_piece;
+
 use super::layout::{BLOCK_BYTES, Header, Lengths, MAX_TEXT_BYTES, Part, Section, pack};
 use super::table::{Entry, EntryTable, TOGETHER};
-use crate::document::for_each_piece;
 use crate::storage::checksums::checksum;
 use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::lists::{self, MAX_ROWS};

@@ -14,7 +14,8 @@
 
 use std::ops::Range;
 
-use crate::model::leb128;
+use strata_types::leb128;
+
 use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::lists::MAX_ROWS;

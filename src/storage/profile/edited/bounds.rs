@@ -7,9 +7,10 @@
 
 use std::cmp::Ordering;
 
+use strata_json::{NumericValue, Text};
+
 use super::delta::Delta;
 use super::values::Counted;
-use crate::document::{NumericValue, Text};
 use crate::storage::profile::min_max::{Cut, number};
 use crate::storage::profile::stored::{PathRecord, ValueRecord, value};
 use crate::storage::profile::values::ScalarType;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use strata_json::Scalar;
 
-use crate::document::Scalar;
 use crate::storage::profile::builder::PathCounts;
 use crate::storage::profile::values::ScalarType;
 use crate::storage::profile::{PATH_BYTES, PATHS};

@@ -26,6 +26,9 @@ mod values;
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use strata_json::Text;
+use strata_types::index::IndexSettings;
+use strata_types::path::Path;
 
 use self::delta::{Delta, Deltas};
 use self::values::Counted;
@@ -35,9 +38,6 @@ use super::builder::{PathCounts, ProfileBuilder};
 use super::shredding::{NotShredded, ShreddingBounds};
 use super::stored::{PathRecord, StoredProfile};
 use super::values::{ScalarType, TypeCounts};
-use crate::document::Text;
-use crate::model::index::IndexSettings;
-use crate::model::path::Path;
 use crate::storage::layout::Layout;
 use crate::storage::tree::Node;
 

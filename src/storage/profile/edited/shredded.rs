@@ -1,6 +1,7 @@
 //! Which paths have a shredded column that may be asked after edits.
 
-use crate::model::path::Path;
+use strata_types::path::Path;
+
 use crate::storage::layout::Layout;
 use crate::storage::profile::DISTINCT;
 use crate::storage::profile::builder::ProfileBuilder;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use strata_json::Text;
+
 use super::delta::Delta;
-use crate::document::Text;
 use crate::storage::profile::TOP;
 use crate::storage::profile::min_max::Cut;
 use crate::storage::profile::stored::{Distinct, PathRecord, TopValue, ValueRecord, top_values, value};

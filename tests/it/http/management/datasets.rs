@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use crate::support::databases::on_both_databases;
 use crate::support::{Answer, OWNER};
@@ -312,11 +312,11 @@ async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
     let second = made("Planets").await;
     assert!(second.as_u64() > first.as_u64(), "{second} after {first}");
     // While it is refreshed it stays.
-    let id = strata::model::ids::DatasetId::new(second.as_u64().expect("a number"));
+    let id = strata_types::ids::DatasetId::new(second.as_u64().expect("a number"));
     let catalog = owners.catalog().await;
     let lease = std::time::Duration::from_secs(600);
     let held =
-        catalog.acquire_refresh(id, strata::model::dataset::RefreshTrigger::Manual, "held", lease).await.expect("held");
+        catalog.acquire_refresh(id, strata_types::dataset::RefreshTrigger::Manual, "held", lease).await.expect("held");
     refused(&delete(&second).await, 409, "Another refresh");
     catalog.fail_refresh(held.attempt, "a test").await.expect("given back");
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": second, "entities": []})).await);

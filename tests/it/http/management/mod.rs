@@ -8,7 +8,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use strata::catalog::Catalog;
 use strata::config::{CatalogUrl, Config};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use crate::support::openapi::Document;
 use crate::support::postgres::Postgres;

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 use strata::config::Config;
-use strata::model::secret::Secret;
+use strata_types::secret::Secret;
 
 use crate::support::databases::on_both_databases;
 use crate::support::{Answer, OWNER};

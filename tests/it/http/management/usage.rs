@@ -203,7 +203,7 @@ async fn usage_outlives_a_restart_and_processes_add_up(owners: Owners) {
     seen.count(&again.get(&read).await);
     let user = again.app.accounts().users(None, 100).await.expect("users").into_iter();
     let user = user.into_iter().find(|user| user.email == OWNER).expect("the owner");
-    let days = again.app.usage().days(&user, strata::model::ids::DatasetId::new(id), 30).await.expect("usage");
+    let days = again.app.usage().days(&user, strata_types::ids::DatasetId::new(id), 30).await.expect("usage");
     assert_eq!(days.iter().map(|day| day.counts.requests).sum::<u64>(), seen.0[0]);
     assert_eq!(days.iter().map(|day| day.counts.bytes).sum::<u64>(), seen.0[3]);
 }
@@ -230,7 +230,7 @@ async fn what_is_counted_while_the_catalog_is_locked_is_added_later(owners: Owne
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let catalog = Catalog::open(&url).await.expect("the catalog");
-    let written = catalog.usage(strata::model::ids::DatasetId::new(id), 0).await.expect("usage");
+    let written = catalog.usage(strata_types::ids::DatasetId::new(id), 0).await.expect("usage");
     let requests: u64 = written.iter().map(|DayUsage { counts, .. }| counts.requests).sum();
     assert_eq!(requests, seen.0[0]);
     assert_eq!(owners.usage(id).await, seen.0);
@@ -271,7 +271,7 @@ async fn usage_is_the_owners_and_of_the_days_that_are_asked_for(owners: Owners) 
     let catalog = owners.catalog().await;
     let counts = strata::catalog::UsageCounts { requests: 1, not_modified: 0, rate_limited: 0, bytes: 5 };
     let counted = |day| strata::catalog::CountedUsage {
-        dataset: strata::model::ids::DatasetId::new(id),
+        dataset: strata_types::ids::DatasetId::new(id),
         name_slug: None,
         day,
         counts,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use strata::model::request::ReadRequest;
+use strata_types::request::ReadRequest;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

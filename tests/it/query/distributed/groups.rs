@@ -9,12 +9,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata::model::path::Path;
-use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::storage::cache::PartCache;
 use strata::storage::editing::Slots;
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest, Sort};
 
 use super::{Found, Nodes, SECRET, filter, forty, path, sort, tens};
 use crate::reference::{Value, pipeline};

@@ -20,9 +20,6 @@ use strata::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Pe
 use strata::cluster::tls::NodeTls;
 use strata::cluster::token::NodeSecret;
 use strata::config::Cluster;
-use strata::model::path::Path;
-use strata::model::request::{PathValue, ReadRequest, Sort};
-use strata::model::secret::Secret;
 use strata::query::distribute::{DistributedPlan, DistributedUse, Distribution};
 use strata::query::explain::Explained;
 use strata::query::fetch::selection::Positions;
@@ -31,6 +28,9 @@ use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::WriteOptions;
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest, Sort};
+use strata_types::secret::Secret;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

@@ -4,8 +4,8 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use strata::model::request::ReadRequest;
 use strata::storage::writer::WriteOptions;
+use strata_types::request::ReadRequest;
 
 use super::{Found, Nodes, filter, path, sort};
 use crate::reference::{Value, pipeline};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use strata::model::request::ReadRequest;
 use strata::query::distribute::DistributedUse;
+use strata_types::request::ReadRequest;
 use tokio::net::TcpListener;
 
 use super::{Nodes, PartCache, SECRET, filter, forty, tens};

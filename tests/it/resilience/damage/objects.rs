@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata::config::{Endpoint, StoreUrl};
-use strata::model::secret::Secret;
+use strata_types::secret::Secret;
 
 use super::entities;
 use crate::support::files;

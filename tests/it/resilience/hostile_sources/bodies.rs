@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
 use strata::config::{Config, Networks};
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata_types::source::SourceFormat;
 
 use crate::support::packed::gzip;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata::config::NameServers;
-use strata::model::user::Plan;
+use strata_types::user::Plan;
 
 use crate::support::owned::{Owned, add_user};
 
@@ -40,8 +40,8 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
             let (app, eve) = (app.clone(), eve.clone());
             tokio::spawn(async move {
                 let url = format!("http://silent{number}.test/x.json");
-                let settings = strata::model::dataset::DatasetChange {
-                    source: Some(strata::model::dataset::DatasetSource::Url(url)),
+                let settings = strata_types::dataset::DatasetChange {
+                    source: Some(strata_types::dataset::DatasetSource::Url(url)),
                     ..Default::default()
                 };
                 let name = format!("Silent {number}").parse().expect("a name");

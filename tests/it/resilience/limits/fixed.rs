@@ -8,7 +8,7 @@ use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use reqwest::Method;
 use serde_json::{Value, json};
-use strata::model::limits::{self, Beyond, Limit};
+use strata_types::limits::{self, Beyond, Limit};
 
 use super::{ORDINARY, World, calling, encoded, nested};
 use crate::support::pages::check_table;
@@ -129,8 +129,8 @@ const INTERNAL: &[(&str, &str)] = &[
     ("cli/logging.rs", "MAX_WAITING_LINES"),
     ("cluster/identity.rs", "MOST_BYTES"),
     ("diff/shared.rs", "MOST"),
-    ("document/shape.rs", "MOST_KEY_BYTES"),
-    ("document/shape.rs", "MOST_PLACES"),
+    ("json/shape.rs", "MOST_KEY_BYTES"),
+    ("json/shape.rs", "MOST_PLACES"),
     ("encode/compress.rs", "MOST_UNFLUSHED_BYTES"),
     ("encode/flattened.rs", "MOST_NAMES"),
     ("encode/flattened.rs", "MOST_NAME_BYTES"),
@@ -186,7 +186,7 @@ fn limits_of_requests_stand_in_the_one_table() {
             assert!(
                 INTERNAL.contains(&(file.as_str(), name.as_str())),
                 "src/{file}: {name} is named like a limit: if it bounds what a request may hold, it belongs into \
-                 src/model/limits.rs; if not, into INTERNAL"
+                 src/types/limits.rs; if not, into INTERNAL"
             );
         }
     }

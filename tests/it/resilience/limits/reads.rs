@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
-use strata::model::limits;
+use strata_types::limits;
 
 use super::{DATASETS, ORDINARY, World, encoded};
 

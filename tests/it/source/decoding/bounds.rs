@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
-use strata::model::source::{Compression, SourceFormat};
 use strata::source::{DecodeOptions, Detected, SourceError, SourceInput, open};
+use strata_types::source::{Compression, SourceFormat};
 
 use super::parquet::parquet_bytes;
 use super::{check, check_with, decode, decode_and_detect, zstandard};

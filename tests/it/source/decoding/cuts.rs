@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path as FilePath, PathBuf};
 
 use proptest::prelude::*;
-use strata::model::path::Path;
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, SourceInput};
+use strata_types::path::Path;
+use strata_types::source::SourceFormat;
 
 use super::{Pieces, at_path, check, decode};
 

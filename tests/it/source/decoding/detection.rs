@@ -2,8 +2,8 @@
 
 use std::io::{self};
 
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, SourceInput, open};
+use strata_types::source::SourceFormat;
 
 use super::{as_format, check_with};
 

@@ -2,8 +2,8 @@
 
 use std::io::{self};
 
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, SourceInput};
+use strata_types::source::SourceFormat;
 
 use super::{as_format, at_path, check, check_with, decode};
 

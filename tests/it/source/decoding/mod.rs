@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-use strata::model::path::Path;
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, Detected, SourceInput, open};
+use strata_types::path::Path;
+use strata_types::source::SourceFormat;
 
 use crate::support::packed::gzip;
 

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
-use strata::model::source::{Compression, SourceFormat};
 use strata::source::{DecodeOptions, Detected, SourceError, SourceInput, open};
+use strata_types::source::{Compression, SourceFormat};
 
 use super::{check, decode, decode_and_detect};
 

@@ -5,8 +5,8 @@ use std::io;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, InferTypes, SourceInput};
+use strata_types::source::SourceFormat;
 
 use super::{check, check_with, decode};
 use crate::reference::{delimited, hostile};

@@ -1,4 +1,4 @@
-//! Plain types that every layer shares: no I/O, and no use of other modules of the crate.
+//! Plain types that all crates of strata share, without I/O.
 
 /// Names the variants of an enum, in the order in which documentation lists them. `FromStr` parses the exact names. The
 /// error of any other text has this message.

@@ -9,11 +9,12 @@
 
 use std::ops::{ControlFlow, Range};
 
+use strata_types::path::Path;
+
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, JsonType, Scalar};
 use super::reach::{fan_out, scalar_or_skip};
 use super::text::{Text, escape_into};
-use crate::model::path::Path;
 
 /// Paths as a tree of their keys. Each path ends at a node, and equal ones at the same. What is below a node follows
 /// it.

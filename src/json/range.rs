@@ -3,10 +3,11 @@
 
 use std::cmp::Ordering;
 
+use strata_types::request::RangeBound;
+
 use super::cursor::Scalar;
 use super::number::NumericValue;
 use super::text::Text;
-use crate::model::request::RangeBound;
 
 #[derive(Clone, Debug)]
 pub struct RangeNeedle {

@@ -63,4 +63,4 @@ pub use text::{Part, Text, escape_into, write_string};
 pub use words::for_each_piece;
 
 /// Levels to which objects and arrays may nest; the entity is level 1 (docs/semantics.md, Entities and values).
-pub const MAX_DEPTH: usize = crate::model::limits::ENTITY_DEPTH;
+pub const MAX_DEPTH: usize = strata_types::limits::ENTITY_DEPTH;

@@ -10,9 +10,9 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
+use strata_types::limits;
 
 use super::shape::{Name, Place, Shape};
-use crate::model::limits;
 
 /// The one column of a table whose entities have no key.
 const FALLBACK: &str = "_source";

@@ -102,7 +102,7 @@ fn direct(descending: bool, key: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Cursor;
+    use crate::Cursor;
 
     fn key(value: &str, descending: bool) -> Vec<u8> {
         let mut out = Vec::new();

@@ -158,7 +158,7 @@ mod tests {
     use chrono::Datelike;
 
     use super::*;
-    use crate::model::dataset::DEFAULT_SCHEDULE;
+    use crate::dataset::DEFAULT_SCHEDULE;
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().unwrap()

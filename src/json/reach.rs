@@ -6,10 +6,11 @@
 
 use std::ops::ControlFlow;
 
+use strata_types::path::Path;
+
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, JsonType, Scalar};
 use super::text::Text;
-use crate::model::path::Path;
 
 /// Calls `visit` with every scalar that `path` reaches, in document order, until it breaks. A path that ends in an
 /// array fans out over its elements, also of nested arrays. A path that ends in an object reaches no scalar.

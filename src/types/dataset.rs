@@ -173,7 +173,7 @@ impl DatasetName {
     pub const MAX_CHARACTERS: usize = limits::DATASET_NAME_CHARACTERS;
 
     /// A name that was recorded before, with the slug it was given then.
-    pub(crate) fn from_stored(name: String, slug: String) -> DatasetName {
+    pub fn from_stored(name: String, slug: String) -> DatasetName {
         DatasetName { name, slug }
     }
 

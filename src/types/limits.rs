@@ -1,6 +1,6 @@
 //! The fixed limits: bounds of requests that no option changes. Each has one entry. The code, the table of
 //! docs/configuration.md, Fixed limits, and the tests use it. The tests try every limit at its maximum and past it.
-//! Limits that an operator may choose are options ([`crate::config`]).
+//! Limits that an operator may choose are options (`config`).
 //!
 //! To add a limit, add its entry here and its case in `tests/it/resilience/limits/fixed.rs`.
 

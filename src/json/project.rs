@@ -5,10 +5,11 @@
 //! keeping first and dropping afterwards: whether a value is kept depends only on its type, never on fields dropped
 //! inside it. A value that neither tree reaches into is copied unchanged.
 
+use strata_types::path::Path;
+
 use super::cursor::Cursor;
 use super::rewrite::{Rules, write_rest};
 use super::text::{Text, escape_into};
-use crate::model::path::Path;
 
 /// The fields that a request leaves of every entity, prepared once.
 ///

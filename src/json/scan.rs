@@ -272,24 +272,24 @@ mod sse2 {
 
     /// 16 bytes in a vector register. Answers hold one bit a byte, the lowest for the first.
     #[derive(Clone, Copy)]
-    pub(in crate::document) struct Lane(__m128i);
+    pub(crate) struct Lane(__m128i);
 
     // SAFETY, for every block here: SSE2 belongs to the x86-64 baseline, and only `load` touches memory.
     impl Lane {
         #[inline]
-        pub(in crate::document) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(crate) fn load(bytes: &[u8; 16]) -> Lane {
             // SAFETY: the reference is valid for the 16 bytes read, and this load needs no alignment.
             Lane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
         #[inline]
-        pub(in crate::document) fn equal(self, byte: u8) -> u16 {
+        pub(crate) fn equal(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_set1_epi8(byte as i8))) as u16 }
         }
 
         #[inline]
-        pub(in crate::document) fn at_most(self, byte: u8) -> u16 {
+        pub(crate) fn at_most(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe {
                 let least = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
@@ -298,13 +298,13 @@ mod sse2 {
         }
 
         #[inline]
-        pub(in crate::document) fn not_ascii(self) -> u16 {
+        pub(crate) fn not_ascii(self) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(self.0) as u16 }
         }
 
         #[inline]
-        pub(in crate::document) fn or(self, byte: u8) -> Lane {
+        pub(crate) fn or(self, byte: u8) -> Lane {
             // SAFETY: see above.
             Lane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
         }
@@ -318,17 +318,17 @@ mod portable {
 
     /// 16 bytes as two words. Answers hold one bit a byte, the lowest for the first.
     #[derive(Clone, Copy)]
-    pub(in crate::document) struct Lane([u64; 2]);
+    pub(crate) struct Lane([u64; 2]);
 
     impl Lane {
         #[inline]
-        pub(in crate::document) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(crate) fn load(bytes: &[u8; 16]) -> Lane {
             let both = u128::from_le_bytes(*bytes);
             Lane([both as u64, (both >> 64) as u64])
         }
 
         #[inline]
-        pub(in crate::document) fn equal(self, byte: u8) -> u16 {
+        pub(crate) fn equal(self, byte: u8) -> u16 {
             // The high bit of each byte that is zero, exactly: no carry leaves a byte.
             self.bits(|word| {
                 let word = word ^ (LOW * u64::from(byte));
@@ -337,19 +337,19 @@ mod portable {
         }
 
         #[inline]
-        pub(in crate::document) fn at_most(self, byte: u8) -> u16 {
+        pub(crate) fn at_most(self, byte: u8) -> u16 {
             debug_assert!(byte < 0x80, "the sum below must stay within a byte");
             // A byte is above when its low seven bits reach 0x80 with the rest added, or its high bit is set.
             self.bits(|word| !(((word & !HIGH) + LOW * u64::from(0x7f - byte)) | word))
         }
 
         #[inline]
-        pub(in crate::document) fn not_ascii(self) -> u16 {
+        pub(crate) fn not_ascii(self) -> u16 {
             self.bits(|word| word)
         }
 
         #[inline]
-        pub(in crate::document) fn or(self, byte: u8) -> Lane {
+        pub(crate) fn or(self, byte: u8) -> Lane {
             Lane(self.0.map(|word| word | (LOW * u64::from(byte))))
         }
 
