@@ -288,7 +288,7 @@ async fn explains_and_tools_of_one_user_leave_room_for_others() {
     // Explanations and tools count for the same user.
     let one = until(explain(service, &hostile.user, hers), || running() == 1).await;
     let two = until(explain(service, &hostile.user, hers), || running() == 2).await;
-    let mut explained = with_token(service, &format!("/dataset/explain?dataset_id={hers}"), &other);
+    let mut explained = with_token(service, &format!("/dataset/explain?dataset_id={hers}&keywords=zq"), &other);
     is_stuck(&mut explained).await;
     let mut three = tool(service, "read", &json!({"dataset_id": hers, "keywords": ["zq"]}), &other);
     is_stuck(&mut three).await;

@@ -68,7 +68,7 @@ async function columns() {
   assert.deepEqual(await page.locator("thead th").allInnerTexts(), ["#", first, "area"]);
   await open(countries);
   await panel.locator("summary").click();
-  assert(await panel.getByRole("checkbox").first().isVisible());
+  await panel.getByRole("checkbox").first().waitFor();
   await page.keyboard.press("Escape");
   await panel.getByRole("checkbox").first().waitFor({ state: "detached" });
   await panel.locator("summary").press("Enter");
