@@ -113,9 +113,16 @@ fn an_owner_does_everything_with_scripts_and_without() {
 }
 
 #[test]
-fn an_owner_makes_refreshes_compares_and_edits_with_scripts_and_without() {
+fn an_owner_makes_refreshes_compares_and_edits_with_scripts() {
     let served = Served::start();
-    assert_eq!(served.drive("changes.mjs", &[EMAIL, PASSWORD, &served.token]), "done twice");
+    assert_eq!(served.drive("changes.mjs", &[EMAIL, PASSWORD, &served.token, "with"]), "done");
+}
+
+#[test]
+#[ignore = "campaign: does the same once more"]
+fn an_owner_makes_refreshes_compares_and_edits_without_scripts() {
+    let served = Served::start();
+    assert_eq!(served.drive("changes.mjs", &[EMAIL, PASSWORD, &served.token, "without"]), "done");
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn edits_of_edits_read_as_the_list_written_whole() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
     let rounds = vec((vec(edit(), 1..6), vec(plan(), 2..5)), 1..4);
     let ways = (0..4_usize, 0..3_usize, 0..3_usize, 0..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(25), ..PropertyConfig::default() });
     let beside = std::cell::Cell::new(0);
     let result = runner.run(&(entities(), rounds, ways), |(entities, rounds, (rows, bounds, lab, gap))| {
         let options = WriteOptions {

@@ -159,7 +159,7 @@ fn any_groups_have_with_other_nodes_the_first_that_the_reference_finds() {
     // How many requests of each kind were distributed, and over what.
     let distributed: RefCell<BTreeMap<String, usize>> = RefCell::default();
     let count = |kind: String| *distributed.borrow_mut().entry(kind).or_default() += 1;
-    let mut runner = TestRunner::new(PropertyConfig { cases: cases(60), ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), layout, vec(group_plan(), 8..12)), |(entities, layout, plans)| {
         let (rows, shredded, indexed, edits, is_edited) = layout;
         let options = WriteOptions {
