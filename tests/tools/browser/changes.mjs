@@ -1,5 +1,5 @@
-// How an owner gets a dataset from nothing to a signed webhook, compares its versions and edits an alternate beside
-// somebody else, with scripts or without.
+// How an owner gets a dataset from nothing to a signed webhook, compares its versions and edits an alternate that
+// another session edits, too, with scripts or without.
 //
 //     node changes.mjs BASE_URL EMAIL PASSWORD TOKEN with|without
 
