@@ -61,7 +61,7 @@ async fn check(directory: &Path) -> Vec<String> {
     told
 }
 
-/// What a damaged page holds.
+/// The byte that fills a damaged page, with its name in messages.
 const FILLINGS: [(&str, u8); 3] = [("zeros", 0x00), ("ones", 0xff), ("letters", b'x')];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

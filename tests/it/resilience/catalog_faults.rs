@@ -90,7 +90,7 @@ impl World {
         self.done("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": [{"a": 1}]}));
     }
 
-    /// All that the owner sees, but for what tells of tries; whole of the newest datasets, which operations change.
+    /// The owner's lists without times of attempts, and the views of the newest datasets: operations change only those.
     fn visible(&self) -> Value {
         let mut all = self.done("GET", "/dataset/list", &Value::Null);
         let mut ids: Vec<u64> =

@@ -177,7 +177,8 @@ async fn a_redis_that_is_killed_and_comes_back_is_used_again() {
     two.assert_together().await;
     // Each process says it once for an outage, not for each of the 20 requests. On a busy machine, Redis may also
     // answer too late.
-    let (lost, found) = (said(&log, "Redis does not answer"), said(&log, "Redis answers"));
+    let lost = said(&log, "Redis does not answer");
+    let found = said(&log, "Redis answers");
     assert!(lost == found && (2..10).contains(&lost), "{lost} times lost, {found} times found");
 }
 
