@@ -291,8 +291,7 @@ async fn slow_readers_hold_bounded_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_responses_leave_the_runtime_free() {
     let world = World::new(8, SMALL_TEXT_BYTES);
-    // JSONL and TSV are written as JSON and CSV.
-    for (target, headers) in world.targets(&["json", "csv", "xml", "parquet"]) {
+    for (target, headers) in world.targets(&["json", "jsonl", "csv", "tsv", "xml", "parquet"]) {
         let mut long_polls = f64::INFINITY;
         for _ in 0..TRIES {
             long_polls = long_polls.min(world.long_polls(&target, headers).await);

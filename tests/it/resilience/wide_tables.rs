@@ -22,10 +22,10 @@ fn entities() -> String {
     let mut entity = |number: usize| {
         let pairs: Vec<_> =
             (0..PAIRS).map(|at| json!({"at": at, "value": format!("{:x}", random.random::<u64>())})).collect();
-        let text = "xyz"[number % 3..][..1].repeat(random.random_range(1..3_000_000));
+        let text = "xyz"[number % 3..][..1].repeat(random.random_range(1..6_000_000));
         format!("{}\n", json!({"number": number, "text": text, "pairs": pairs}))
     };
-    (0..30).map(&mut entity).collect()
+    (0..60).map(&mut entity).collect()
 }
 
 /// The status and the body of a GET by one of several clients; `None` if it is cut.
