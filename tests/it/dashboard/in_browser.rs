@@ -132,6 +132,22 @@ fn hostile_names_and_values_do_nothing_in_a_browser() {
 }
 
 #[test]
+#[ignore = "campaign: checks each page once more"]
+fn hostile_names_and_values_are_accessible() {
+    let served = Served::start();
+    assert!(served.drive("hostile.mjs", &[EMAIL, PASSWORD, &served.token, "axe"]).ends_with(" pages"));
+}
+
+#[test]
+#[ignore = "campaign: checks each page in four looks"]
+fn every_page_is_accessible_in_every_look() {
+    let served = Served::start();
+    let pictures = tempfile::tempdir().expect("a directory");
+    let pictures = pictures.path().to_string_lossy();
+    assert!(served.drive("audit.mjs", &[DEMO_OWNER, &served.demo_password(), &pictures]).ends_with(" pages"));
+}
+
+#[test]
 #[ignore = "campaign: opens pages of ten megabytes"]
 fn strings_of_ten_megabytes_and_thousands_of_paths_are_shown_within_bounds() {
     let served = Served::with(|_| {}, &[]);

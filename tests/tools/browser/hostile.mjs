@@ -1,13 +1,15 @@
 // A dataset whose names and values try to run, to reorder, to hide and to be too much: its pages show them, and nothing
 // more happens.
 //
-//     node hostile.mjs BASE_URL EMAIL PASSWORD TOKEN
+//     node hostile.mjs BASE_URL EMAIL PASSWORD TOKEN [axe]
+//
+// With `axe`, it checks each page for accessibility; otherwise only pages with a form that is filled in.
 
 import assert from "node:assert/strict";
 
 import { Browser, NARROW, WIDE, listen, operations, overflow, signIn, until, violations } from "./support.mjs";
 
-const [baseUrl, email, password, token] = process.argv.slice(2);
+const [baseUrl, email, password, token, everywhere] = process.argv.slice(2);
 
 const RUNS = [
   "<script>globalThis.ran=1</script>",
@@ -201,16 +203,22 @@ async function look(path) {
   browser.check(path);
 }
 
+/** That axe finds nothing. */
+async function check(path) {
+  wrong.push(...(await violations(page)).map((text) => `${path}: ${text.slice(0, 400)}`));
+}
+
 browser.expectErrors(page);
 for (const path of paths) {
   await page.goto(path);
   await look(path);
+  if (everywhere === "axe") await check(path);
 }
 for (const [path, fill] of FORMS) {
   await page.goto(path);
   await fill();
   await look(`a form of ${path}`);
-  wrong.push(...(await violations(page)).map((text) => `a form of ${path}: ${text.slice(0, 400)}`));
+  await check(`a form of ${path}`);
 }
 receiver.close();
 assert.equal(wrong.join("\n"), "");
