@@ -37,7 +37,7 @@ pub(super) struct Distinct {
     partitions: Vec<Vec<u128>>,
     reservation: MemoryReservation,
     disk: Arc<DiskManager>,
-    spill: Option<Spill>,
+    spilled: Option<Spill>,
 }
 
 struct Spill {
@@ -52,7 +52,7 @@ struct Spill {
 
 impl Distinct {
     pub(super) fn new(reservation: MemoryReservation, disk: Arc<DiskManager>) -> Distinct {
-        Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, disk, spill: None }
+        Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, disk, spilled: None }
     }
 
     pub(super) fn add(&mut self, values: impl Iterator<Item = u128>) -> Result<(), QueryError> {
@@ -71,12 +71,17 @@ impl Distinct {
         if self.held_bytes() <= before / 2 && self.reservation.try_resize(self.held_bytes()).is_ok() {
             return Ok(());
         }
+        self.spill()
+    }
+
+    /// Moves all values to disk, and gives their memory back.
+    pub(super) fn spill(&mut self) -> Result<(), QueryError> {
         self.write()?;
         Ok(self.reservation.try_resize(self.held_bytes())?)
     }
 
     pub(super) fn has_spilled(&self) -> bool {
-        self.spill.is_some()
+        self.spilled.is_some()
     }
 
     fn held_bytes(&self) -> usize {
@@ -84,7 +89,7 @@ impl Distinct {
     }
 
     fn write(&mut self) -> Result<(), QueryError> {
-        let spill = match &mut self.spill {
+        let spill = match &mut self.spilled {
             Some(spill) => spill,
             none => none.insert(Spill::create(&self.disk)?),
         };
@@ -112,16 +117,15 @@ impl Distinct {
 
     /// Calls `each` with the field of every distinct value.
     pub(super) async fn finish(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
-        if self.spill.is_some() {
+        if self.spilled.is_some() {
             // What the others would hold is for the partition that is read.
-            self.write()?;
-            self.reservation.try_resize(self.held_bytes())?;
+            self.spill()?;
         }
         for number in 0..PARTITIONS {
             // Cancelling takes effect between partitions.
             tokio::task::consume_budget().await;
             let mut values = std::mem::take(&mut self.partitions[number]);
-            if let Some(spill) = &mut self.spill {
+            if let Some(spill) = &mut self.spilled {
                 spill.read(number, &mut values, &self.reservation)?;
             }
             values.sort_unstable();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use strata_json::Text;
 
 use super::Session;
@@ -55,7 +55,7 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
 
 async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2]>) -> Result<Counting, QueryError> {
     let (shared, multiplicities) = (session.clone(), multiplicities.clone());
-    let jobs = tasks::row_groups(&session.readers).into_iter().map(move |(version, row_group)| {
+    let read = move |(version, row_group): (usize, usize)| {
         let (session, multiplicities) = (shared.clone(), multiplicities.clone());
         async move {
             let reader = &session.readers[version];
@@ -64,10 +64,20 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
             let counts = &multiplicities[version][first..first + group.rows];
             FieldValues::read(reader, row_group, counts, session.seeds, &session.reservation).await
         }
-    });
-    let mut parts = tasks::in_order(jobs, session.engine.threads());
+    };
+    let row_groups = tasks::row_groups(&session.readers);
+    let parts = tasks::in_order(row_groups.clone().into_iter().map(read.clone()), session.engine.threads());
+    let mut parts = parts.zip(stream::iter(row_groups));
     let mut found = Counting::new(session);
-    while let Some(part) = parts.try_next().await? {
+    while let Some((part, row_group)) = parts.next().await {
+        let part = match part {
+            // The values that are counted already may hold what the row group needs.
+            Err(QueryError::TooMuchMemory { .. }) => {
+                found.values.spill()?;
+                Box::pin(read(row_group)).await?
+            }
+            part => part?,
+        };
         let mut numbers = vec![0; part.entities.len()];
         for (name, local) in part.numbers {
             numbers[local as usize] = found.add_field(&name, part.entities[local as usize])?;
