@@ -128,6 +128,10 @@ impl Rules for Inside<'_> {
         Inside::member(self, key)
     }
 
+    fn most_members(self) -> usize {
+        self.keep.map_or(usize::MAX, |keep| keep.children.len())
+    }
+
     fn keeps(self, _: &[u8]) -> bool {
         self.keeps_scalars()
     }

@@ -12,6 +12,11 @@ pub(super) trait Rules: Copy {
     /// The rules for the value of this member; `None` removes the member.
     fn member(self, key: Text<'_>) -> Option<Self>;
 
+    /// How many members an object can have for which there are rules.
+    fn most_members(self) -> usize {
+        usize::MAX
+    }
+
     /// Whether a value without members and elements stays.
     fn keeps(self, value: &[u8]) -> bool;
 
@@ -29,6 +34,7 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
         Some(JsonType::Object) => {
             cursor.enter();
             out.push(b'{');
+            let mut left = rules.most_members();
             while let Some(key) = cursor.next_key() {
                 let Some(rules) = rules.member(key) else {
                     cursor.skip_value();
@@ -41,6 +47,14 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
                 out.extend_from_slice(cursor.text_since(cursor.key_start(key)));
                 if !write_rest(cursor, rules, depth + 1, out) {
                     out.truncate(before);
+                }
+                left -= 1;
+                if left == 0 {
+                    // Nothing comes after the entity.
+                    if depth > 1 {
+                        cursor.leave();
+                    }
+                    break;
                 }
             }
             out.push(b'}');
