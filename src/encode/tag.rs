@@ -1,83 +1,142 @@
-//! Field names to XML tags (docs/semantics.md, xml).
-
-use std::borrow::Cow;
-use std::sync::Arc;
+//! The tags of XML: of fields, and of arrays and their elements (docs/semantics.md, xml).
 
 use hashbrown::HashMap;
+use quick_xml::Writer;
+use quick_xml::events::{BytesEnd, BytesStart, Event};
 use strata_json::Text;
 
 use super::xml_names;
 
-/// Most field names whose [`ArrayTags`] are remembered. Above this, all are forgotten.
-const MOST_REMEMBERED: usize = 4096;
+/// How many elements have their tags remembered.
+const REMEMBERED_TAGS: usize = 4096;
 
-/// Longest field name, in bytes, whose tags are remembered.
-const LONGEST_REMEMBERED: usize = 128;
+/// Fields with longer names have their tags written anew each time.
+const REMEMBERED_NAME_BYTES: usize = 128;
 
-/// The tag of a field. Most names are tags already.
-pub(super) fn tag(name: Text<'_>) -> Cow<'_, str> {
-    let text = name.unescape();
-    match text.as_bytes() {
-        [first, ..] if !first.is_ascii_digit() && text.bytes().all(|byte| IS_TAG[usize::from(byte)]) => text,
-        _ => Cow::Owned(sanitized(&text)),
+/// The tags of an element, as quick-xml writes them: `<a>`, `</a>` and `<a/>`.
+#[derive(Debug)]
+pub(super) struct Tags {
+    bytes: Box<[u8]>,
+    start_length: usize,
+    end: usize,
+}
+
+impl Tags {
+    pub(super) fn new(name: &str) -> Tags {
+        let mut bytes = Vec::with_capacity(3 * name.len() + 8);
+        let mut write = |event| {
+            // A vector takes all that is written.
+            let _ = Writer::new(&mut bytes).write_event(event);
+            bytes.len()
+        };
+        let start_length = write(Event::Start(BytesStart::new(name)));
+        let end = write(Event::End(BytesEnd::new(name)));
+        write(Event::Empty(BytesStart::new(name)));
+        Tags { bytes: bytes.into(), start_length, end }
+    }
+
+    #[inline]
+    pub(super) fn start(&self) -> &[u8] {
+        &self.bytes[..self.start_length]
+    }
+
+    #[inline]
+    pub(super) fn end(&self) -> &[u8] {
+        &self.bytes[self.start_length..self.end]
+    }
+
+    #[inline]
+    pub(super) fn empty(&self) -> &[u8] {
+        &self.bytes[self.end..]
     }
 }
 
-/// For each byte, whether it is a character that a tag may hold.
-const IS_TAG: [bool; 256] = {
-    let mut is_tag = [false; 256];
-    let mut byte = 0;
-    while byte < 0x80 {
-        is_tag[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_';
-        byte += 1;
-    }
-    is_tag
-};
+/// The tags of an element: those at a place of the memory, or its own.
+#[derive(Debug)]
+pub(super) enum Tag {
+    Remembered(usize),
+    Once(Tags),
+}
 
+/// The tags of fields, remembered: most fields of an entity have the names of the entity before, and the plural of an
+/// English word needs a few dozen regular expressions.
+#[derive(Debug, Default)]
+pub(super) struct TagMemory {
+    tags: Vec<Tags>,
+    /// Where those of a field are, by the field's name in JSON.
+    fields: Places<usize>,
+    /// Where those of an array are: around it, and around each of its elements.
+    arrays: Places<[usize; 2]>,
+}
+
+type Places<T> = HashMap<Box<[u8]>, T, foldhash::fast::RandomState>;
+
+impl TagMemory {
+    /// Forgets all tags if there is no room for more. Between two calls, each tag stays at its place.
+    pub(super) fn make_room(&mut self) {
+        if self.tags.len() >= REMEMBERED_TAGS {
+            *self = TagMemory::default();
+        }
+    }
+
+    #[inline]
+    pub(super) fn get<'a>(&'a self, tag: &'a Tag) -> &'a Tags {
+        match tag {
+            Tag::Remembered(place) => &self.tags[*place],
+            Tag::Once(tags) => tags,
+        }
+    }
+
+    /// The tag of a field that is no array.
+    #[inline]
+    pub(super) fn field(&mut self, name: &Text<'_>) -> Tag {
+        if let Some(place) = self.fields.get(name.raw()) {
+            return Tag::Remembered(*place);
+        }
+        let tags = Tags::new(&sanitized(&name.unescape()));
+        if !self.has_room(name) {
+            return Tag::Once(tags);
+        }
+        let place = self.remember(tags);
+        self.fields.insert(name.raw().into(), place);
+        Tag::Remembered(place)
+    }
+
+    /// The tags of a field that is an array: the English plural of its name around it, and around each of its elements
+    /// the singular. They differ.
+    pub(super) fn array(&mut self, name: &Text<'_>) -> [Tag; 2] {
+        if let Some(places) = self.arrays.get(name.raw()) {
+            return places.map(Tag::Remembered);
+        }
+        let unescaped = name.unescape();
+        let mut array = sanitized(&pluralizer::pluralize(&unescaped, 2, false));
+        let element = sanitized(&pluralizer::pluralize(&unescaped, 1, false));
+        if array == element {
+            array.push('s');
+        }
+        let tags = [array, element].map(|name| Tags::new(&name));
+        if !self.has_room(name) {
+            return tags.map(Tag::Once);
+        }
+        let places = tags.map(|tags| self.remember(tags));
+        self.arrays.insert(name.raw().into(), places);
+        places.map(Tag::Remembered)
+    }
+
+    fn has_room(&self, name: &Text<'_>) -> bool {
+        self.tags.len() < REMEMBERED_TAGS && name.raw().len() <= REMEMBERED_NAME_BYTES
+    }
+
+    fn remember(&mut self, tags: Tags) -> usize {
+        self.tags.push(tags);
+        self.tags.len() - 1
+    }
+}
+
+/// The field's name as that of an element.
 fn sanitized(name: &str) -> String {
     let to_tag = |character: char| if xml_names::is_alphanumeric(character) { character } else { '_' };
     let first = name.chars().next().map(to_tag);
     let needs_prefix = first.is_none_or(|first| first != '_' && !xml_names::is_letter(first));
     needs_prefix.then_some('_').into_iter().chain(name.chars().map(to_tag)).collect()
-}
-
-/// The tags of a field that is an array: around it, and around each of its elements.
-#[derive(Debug)]
-pub(super) struct ArrayTags {
-    /// The English plural of the name.
-    pub array: Box<str>,
-    /// The English singular of the name, unlike the plural.
-    pub element: Box<str>,
-}
-
-impl ArrayTags {
-    fn new(name: &str) -> ArrayTags {
-        let mut array = sanitized(&pluralizer::pluralize(name, 2, false));
-        let element = sanitized(&pluralizer::pluralize(name, 1, false));
-        if array == element {
-            array.push('s');
-        }
-        ArrayTags { array: array.into(), element: element.into() }
-    }
-}
-
-/// The tags of arrays, remembered, because English needs a few dozen regular expressions.
-#[derive(Debug, Default)]
-pub(super) struct ArrayTagsMemory(HashMap<Box<[u8]>, Arc<ArrayTags>, foldhash::fast::RandomState>);
-
-impl ArrayTagsMemory {
-    /// The tags of the array field `name`.
-    pub(super) fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
-        if let Some(tags) = self.0.get(name.raw()) {
-            return tags.clone();
-        }
-        let tags = Arc::new(ArrayTags::new(&name.unescape()));
-        if name.raw().len() <= LONGEST_REMEMBERED {
-            if self.0.len() >= MOST_REMEMBERED {
-                self.0.clear();
-            }
-            self.0.insert(name.raw().into(), tags.clone());
-        }
-        tags
-    }
 }

@@ -319,6 +319,20 @@ fn names_become_tags() {
 }
 
 #[test]
+fn tags_that_are_not_remembered_are_the_same() {
+    let long = "n".repeat(200);
+    let fields = |numbers: std::ops::Range<usize>| {
+        let field = |number| format!(r#""f{number}":{number},"o{number}":{{"{long}":null}},"#);
+        let fields: String = numbers.map(field).collect();
+        format!(r#"{{{fields}"leaves":[1,[2],{{"child":[{{}}]}}],"{long}":[{{"leaf":3}}]}}"#)
+    };
+    // One entity has more names than are remembered.
+    let entities = [fields(0..2), fields(0..5_000), fields(4_000..4_010), fields(0..2)];
+    let values = entities.each_ref().map(|entity| Value::parse_entity(entity).expect("an entity"));
+    assert_eq!(body(Format::Xml, false, &entities), formats::xml(&values));
+}
+
+#[test]
 fn arrays_are_wrapped_in_a_plural() {
     let cases = [
         ("tag", "tags", "tag"),
