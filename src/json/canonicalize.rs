@@ -58,7 +58,9 @@ impl Canonicalizer {
     }
 
     fn run(&mut self, input: &[u8], levels: usize, out: &mut Vec<u8>) -> Result<(), DocumentError> {
-        if let Err(error) = std::str::from_utf8(input) {
+        if simdutf8::basic::from_utf8(input).is_err()
+            && let Err(error) = std::str::from_utf8(input)
+        {
             return Err(DocumentError::NotUtf8 { offset: error.valid_up_to() });
         }
         self.members.clear();
