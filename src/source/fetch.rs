@@ -9,9 +9,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chrono::DateTime;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED,
 };
 use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
@@ -168,7 +169,15 @@ fn public_url(response: &Response) -> String {
 
 fn validators(response: &Response) -> Validators {
     let short = |name| header(response, name).filter(|value| value.len() <= VALIDATOR_BYTES_MAX);
-    Validators { url: public_url(response), etag: short(ETAG), last_modified: short(LAST_MODIFIED) }
+    let last_modified = short(LAST_MODIFIED).filter(|modified| !may_change_unnoticed(modified, header(response, DATE)));
+    Validators { url: public_url(response), etag: short(ETAG), last_modified }
+}
+
+/// Whether the document can change once more and keep its time of modification, because a second has not ended since
+/// then by the server's clock (RFC 9110, section 8.8.2.2).
+fn may_change_unnoticed(last_modified: &str, date: Option<String>) -> bool {
+    let [modified, sent] = [Some(last_modified), date.as_deref()].map(|text| DateTime::parse_from_rfc2822(text?).ok());
+    modified.zip(sent).is_some_and(|(modified, sent)| modified >= sent)
 }
 
 fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {

@@ -120,6 +120,21 @@ async fn a_source_is_asked_whether_it_has_changed() {
     assert_eq!(sent, [(false, false), (true, true), (true, true)]);
 }
 
+/// A document that changed again in the second in which it was fetched was taken for unchanged from then on.
+#[tokio::test]
+async fn last_modified_of_the_same_second_is_no_validator() {
+    let server = LoopbackServer::start(|request| {
+        let sent = if request.target == "/same.jsonl" { "00:00:07" } else { "00:00:08" };
+        let modified = "Last-Modified: Thu, 01 Jan 2026 00:00:07 GMT\r\n";
+        ok(&format!("Date: Thu, 01 Jan 2026 {sent} GMT\r\n{modified}"), b"{}\n")
+    });
+    let client = loopback_client(FetchLimits::default());
+    for (path, expected) in [("/same.jsonl", None), ("/later.jsonl", Some("Thu, 01 Jan 2026 00:00:07 GMT"))] {
+        let fetched = document(&client, &server.url(path), None).await.expect("a document");
+        assert_eq!(fetched.validators.last_modified.as_deref(), expected, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn another_server_cannot_say_that_nothing_has_changed() {
     let turn = Arc::new(AtomicUsize::new(0));
