@@ -12,7 +12,7 @@ use crate::support::html::Page;
 const PAGES: usize = 40;
 
 /// Links of a page that are followed, spread over it.
-const LINKS: usize = 24;
+const LINKS: usize = 12;
 
 /// Follows the links from the first page on. No link of it answers anything but 200 and, for a page without a version,
 /// the way to the active one.

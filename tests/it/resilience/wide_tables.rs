@@ -14,7 +14,7 @@ use crate::support::machine::{Machine, Server, succeeded};
 const PAIRS: usize = 300;
 
 /// The clients that read at the same time.
-const CLIENTS: usize = 6;
+const CLIENTS: usize = 4;
 
 /// A file with everything that makes answers wait for memory: hundreds of columns, and texts of megabytes.
 fn entities() -> String {
