@@ -53,7 +53,7 @@ FEW_VALUED = ("category", "licence", "language", "status")
 MOST_DEPENDENCIES = 5
 MOST_MAINTAINERS = 2
 
-# The columns of a table of these entities, flattened as docs/semantics.md says.
+# The columns of a table of these entities, flattened as docs/reference/query-semantics.md says.
 COLUMNS = (
     "_source",
     "name",

@@ -1,5 +1,5 @@
 //! Table `datasets`: creating, reading and changing datasets, and their states: which version is pinned, and whether it
-//! is frozen (docs/semantics.md, States).
+//! is frozen (docs/reference/refreshes.md, States).
 
 use chrono::{DateTime, Utc};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};

@@ -15,7 +15,7 @@ pub struct Resolved {
     pub version: Option<Version>,
 }
 
-/// A version and whether it is the active one (docs/semantics.md, Records).
+/// A version and whether it is the active one (docs/reference/records.md, Records).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRecord {
     pub version: Version,

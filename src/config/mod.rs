@@ -4,7 +4,8 @@
 //! 2. The places are merged with the defaults. A later place overrides an earlier one.
 //! 3. Types parse, and numbers are checked against their ranges.
 //!
-//! To add an option, write one documented field in its section. The table of docs/configuration.md is made from it.
+//! To add an option, write one documented field in its section. The table of docs/reference/configuration.md is made
+//! from it.
 
 mod catalog;
 mod cluster;

@@ -1,5 +1,5 @@
 //! An option is data: its key, documentation, default and range stand in one place. The parser, the refusal of unknown
-//! keys and the table of docs/configuration.md read them from there.
+//! keys and the table of docs/reference/configuration.md read them from there.
 //!
 //! [`section!`] makes a section of the configuration from a list of documented fields:
 //!

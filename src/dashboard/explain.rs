@@ -117,9 +117,9 @@ fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64
 
 /// A hint with its code told apart, and with links of this page in place of those to the documentation.
 fn parts(hint: &str) -> Vec<Part> {
-    let hint = hint.replace(" (see docs/owners.md, Sources)", "");
+    let hint = hint.replace(" (see docs/reference/import-semantics.md, Sources)", "");
     let mut parts = Vec::new();
-    for (place, text) in hint.split("(see docs/performance.md, Tuning)").enumerate() {
+    for (place, text) in hint.split("(see docs/guides/tune.md, Tuning)").enumerate() {
         if place > 0 {
             parts.push(Part::Index);
         }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_hint_has_a_link() {
-        let hint = "List `a.b` in `always` (see docs/performance.md, Tuning), or not.";
+        let hint = "List `a.b` in `always` (see docs/guides/tune.md, Tuning), or not.";
         let told = |part: &Part| match part {
             Part::Text(text) => text.to_string().replace("<bdi>", "").replace("</bdi>", ""),
             Part::Index => "->".to_owned(),

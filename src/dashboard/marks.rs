@@ -1,5 +1,5 @@
 //! Where the keywords of a read stand in what is shown, found as the read finds them: in the texts of scalars,
-//! regardless of case (docs/semantics.md, keywords). Keys are not searched.
+//! regardless of case (docs/reference/filters.md, keywords). Keys are not searched.
 
 use std::ops::{ControlFlow, Range};
 

@@ -1,4 +1,4 @@
-//! The dashboard: pages for people, at `/` and below `/ui/` (docs/dashboard.md).
+//! The dashboard: pages for people, at `/` and below `/ui/` (docs/guides/dashboard.md).
 //!
 //! Pages are made on the server and work without scripts. Their handlers call the same functions of `service` as the
 //! operations do, and share the parsers of `http`: the query string of a page of entities is that of a read. Reads by

@@ -1,12 +1,12 @@
 //! Second part of a diff: similar entities of one `_source`, taken greedily.
 //!
-//! The rule (docs/semantics.md, Diffs) is: of all candidate pairs the one of highest similarity, then lowest position
-//! in v1, then lowest in v2, again and again. It orders all pairs strictly, so exactly one matching has no pair that
-//! both sides would rather be in than where they are, and it is the greedy one. Deferred acceptance finds it without a
-//! list of all pairs: each entity of v1 in turn proposes to its best candidate that is free or held by a worse pair,
-//! and whoever is displaced proposes again. Those with the best pairs go first, so that few are displaced. Candidates
-//! come from an index of the values in v2; only the best few of each entity are kept, and found again when these are
-//! gone.
+//! The rule (docs/reference/diffs.md, Diffs) is: of all candidate pairs the one of highest similarity, then lowest
+//! position in v1, then lowest in v2, again and again. It orders all pairs strictly, so exactly one matching has no
+//! pair that both sides would rather be in than where they are, and it is the greedy one. Deferred acceptance finds it
+//! without a list of all pairs: each entity of v1 in turn proposes to its best candidate that is free or held by a
+//! worse pair, and whoever is displaced proposes again. Those with the best pairs go first, so that few are displaced.
+//! Candidates come from an index of the values in v2; only the best few of each entity are kept, and found again when
+//! these are gone.
 //!
 //! A pair of similarity 0.3 shares a value, because all weights are positive. Entities that are equal were matched
 //! before ([`super::identity`]), which the rule would do as well: their similarity is 1, and that of others is less.
@@ -21,7 +21,7 @@ use crate::query::QueryError;
 use crate::query::account::Accounted;
 use crate::query::fields::values::{Feature, rank};
 
-/// From when on similar entities are not looked for among all: docs/semantics.md, Diffs.
+/// From when on similar entities are not looked for among all: docs/reference/diffs.md, Diffs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffBounds {
     /// Most candidate pairs of one source.

@@ -1,8 +1,9 @@
 //! Changes as JSON: records are written from the documents when they are asked for.
 //!
-//! A record is compact, in the field order of docs/semantics.md, Diffs. Entities and values stand in it byte for byte.
-//! `source` is the text of `_source` (docs/semantics.md, Text of a scalar): `""` where it is missing or null, and the
-//! JSON text of an object or array. A pair whose `_source`s are spelled differently has that of v1.
+//! A record is compact, in the field order of docs/reference/diffs.md, Diffs. Entities and values stand in it byte for
+//! byte. `source` is the text of `_source` (docs/reference/paths-and-values.md, Text of a scalar): `""` where it is
+//! missing or null, and the JSON text of an object or array. A pair whose `_source`s are spelled differently has that
+//! of v1.
 
 use std::io::Write;
 use std::ops::ControlFlow;

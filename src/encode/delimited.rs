@@ -1,4 +1,4 @@
-//! `format=csv` and `format=tsv`: a header and a row per flattened entity (docs/semantics.md, csv and tsv).
+//! `format=csv` and `format=tsv`: a header and a row per flattened entity (docs/reference/formats.md, csv and tsv).
 //!
 //! Quoting follows RFC 4180. A cell is quoted only if it holds the delimiter, a quote, CR or LF. Canonical text tells
 //! where these can occur, so most cells cost one search and one copy. A record that would be an empty line is `""`.

@@ -1,4 +1,5 @@
-//! `flatten=true`: any format that keeps nested objects, given entities without any (docs/semantics.md, flatten).
+//! `flatten=true`: any format that keeps nested objects, given entities without any (docs/reference/select-fields.md,
+//! flatten).
 //!
 //! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 

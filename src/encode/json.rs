@@ -1,5 +1,5 @@
 //! `format=json`: one array, indented or compact; `format=jsonl`: a compact entity on every line, each line ended
-//! (docs/semantics.md, json and jsonl). With `count=true`, one object in place of the entities.
+//! (docs/reference/formats.md, json and jsonl). With `count=true`, one object in place of the entities.
 
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionNumber;

@@ -1,4 +1,4 @@
-//! The tags of XML: of fields, and of arrays and their elements (docs/semantics.md, xml).
+//! The tags of XML: of fields, and of arrays and their elements (docs/reference/formats.md, xml).
 
 use hashbrown::HashMap;
 use quick_xml::Writer;

@@ -1,4 +1,4 @@
-//! `format=xml`: `<dataset>` of one `<entity>` each (docs/semantics.md, xml).
+//! `format=xml`: `<dataset>` of one `<entity>` each (docs/reference/formats.md, xml).
 //!
 //! Fields are elements, in order. An array is an element of elements: the outer tag is the plural of the field's name,
 //! the inner tag the singular. There is no white space between elements or after the declaration. An element without

@@ -1,5 +1,5 @@
-//! Bytes that are equal exactly when two JSON values are (docs/semantics.md, dedup): objects whatever the order of
-//! their keys, numbers by numeric value, strings exactly.
+//! Bytes that are equal exactly when two JSON values are (docs/reference/sort-and-dedup.md, dedup): objects whatever
+//! the order of their keys, numbers by numeric value, strings exactly.
 //!
 //! The form is the canonical text with the members of every object in the order of their keys' bytes, and with each
 //! number in the one form of its value ([`NumericValue`]). It is made in one pass. An object's members are written as

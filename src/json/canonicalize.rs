@@ -14,7 +14,7 @@ use super::scan;
 use super::text::escape_one;
 
 /// Appends `input`, which must be one JSON object, to `out` as canonical compact text. A duplicate key keeps its first
-/// position and its last value (docs/semantics.md, Entities and values).
+/// position and its last value (docs/reference/paths-and-values.md, Entities and values).
 ///
 /// On an error `out` is as before. For many documents, a [`Canonicalizer`] saves allocations.
 pub fn canonicalize(input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError> {

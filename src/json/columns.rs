@@ -1,5 +1,5 @@
 //! The columns of a table: the union of the flattened keys of its entities, in order of first appearance
-//! (docs/semantics.md, csv and tsv).
+//! (docs/reference/formats.md, csv and tsv).
 //!
 //! A separate pass finds them before the first row is written. It keeps no entities. Parts of the answer run in
 //! parallel, each with a [`ColumnsBuilder`]. The builders are then merged in the order of the parts. The caller decides

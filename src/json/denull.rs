@@ -1,4 +1,4 @@
-//! Removes nulls and empty strings (docs/semantics.md, denull).
+//! Removes nulls and empty strings (docs/reference/select-fields.md, denull).
 
 use super::cursor::Cursor;
 use super::rewrite::{Rules, write_rest};

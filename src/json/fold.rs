@@ -1,4 +1,4 @@
-//! Folding: what "case-insensitive" compares (docs/semantics.md, Case).
+//! Folding: what "case-insensitive" compares (docs/reference/paths-and-values.md, Case).
 //!
 //! Each character becomes its own Unicode lowercase mapping, without context, and final sigma becomes sigma. So a text
 //! can be folded in parts. Folding twice is the same as folding once.

@@ -62,5 +62,6 @@ pub use split::ValueScanner;
 pub use text::{Part, Text, escape_into, write_string};
 pub use words::for_each_piece;
 
-/// Levels to which objects and arrays may nest; the entity is level 1 (docs/semantics.md, Entities and values).
+/// Levels to which objects and arrays may nest; the entity is level 1 (docs/reference/paths-and-values.md, Entities and
+/// values).
 pub const MAX_DEPTH: usize = strata_types::limits::ENTITY_DEPTH;

@@ -1,5 +1,5 @@
-//! The numeric value of a JSON number (docs/semantics.md, Numeric value): an integer (no `.`, `e`, `E`) of any length
-//! is exact. Every other number is its nearest double. The two compare mathematically.
+//! The numeric value of a JSON number (docs/reference/paths-and-values.md, Numeric value): an integer (no `.`, `e`,
+//! `E`) of any length is exact. Every other number is its nearest double. The two compare mathematically.
 
 use std::cmp::Ordering;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! The order of `sort`, as bytes (docs/semantics.md, sort).
+//! The order of `sort`, as bytes (docs/reference/sort-and-dedup.md, sort).
 //!
 //! Keys compare as bytes in the order of the values: numbers by value, strings by code point, false, true, and last the
 //! values that cannot be sorted. In a descending key every byte is inverted, except for the values that come last in

@@ -1,4 +1,4 @@
-//! Finds the scalars that many paths reach in an entity (docs/semantics.md, Paths), in one walk.
+//! Finds the scalars that many paths reach in an entity (docs/reference/paths-and-values.md, Paths), in one walk.
 //!
 //! The paths become a tree of keys, which is walked together with the entity. What no path names is skipped. An object
 //! is left as soon as all keys that paths name in it were found, because keys do not repeat.

@@ -1,5 +1,5 @@
-//! Tests one scalar for `filter` and `filter_contains` (docs/semantics.md, filter; docs/semantics.md, filter_contains).
-//! A needle is prepared once per request.
+//! Tests one scalar for `filter` and `filter_contains` (docs/reference/filters.md, filter; docs/reference/filters.md,
+//! filter_contains). A needle is prepared once per request.
 
 use memchr::memmem;
 

@@ -1,5 +1,5 @@
-//! Indents canonical text: two spaces per level, `"key": value`, `[]` and `{}` when empty (docs/semantics.md, json and
-//! jsonl).
+//! Indents canonical text: two spaces per level, `"key": value`, `[]` and `{}` when empty (docs/reference/formats.md,
+//! json and jsonl).
 //!
 //! The structural characters of 64 bytes at a time are found by [`scan`](super::scan); the text between two of them is
 //! copied as it stands.

@@ -1,5 +1,5 @@
-//! Chooses fields: `include_source`, `keep_field` and `drop_field` (docs/semantics.md, include_source;
-//! docs/semantics.md, keep_field; docs/semantics.md, drop_field).
+//! Chooses fields: `include_source`, `keep_field` and `drop_field` (docs/reference/select-fields.md, include_source;
+//! docs/reference/select-fields.md, keep_field; docs/reference/select-fields.md, drop_field).
 //!
 //! The paths become two trees of keys, which are walked together with the entity in one pass. The result is the same as
 //! keeping first and dropping afterwards: whether a value is kept depends only on its type, never on fields dropped

@@ -1,5 +1,5 @@
-//! Tests one scalar for `filter_gt`, `filter_gte`, `filter_lt` and `filter_lte` (docs/semantics.md, Range filters). A
-//! needle is prepared once per request.
+//! Tests one scalar for `filter_gt`, `filter_gte`, `filter_lt` and `filter_lte` (docs/reference/filters.md, Range
+//! filters). A needle is prepared once per request.
 
 use std::cmp::Ordering;
 

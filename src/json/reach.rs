@@ -1,4 +1,5 @@
-//! Finds the values that a path reaches in an entity (docs/semantics.md, Paths), and skips everything else.
+//! Finds the values that a path reaches in an entity (docs/reference/paths-and-values.md, Paths), and skips everything
+//! else.
 //!
 //! A key applied to an object takes that member. Applied to an array, it is applied to every element, also of nested
 //! arrays. Applied to a scalar, it finds nothing. Keys do not repeat in an object. So after a found member, the rest of
@@ -19,7 +20,7 @@ pub fn reach<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(Scalar<'
 }
 
 /// Calls `visit` with the text of every value that `path` reaches, in document order, until it breaks. An object or an
-/// array at the end of the path is one value (docs/semantics.md, dedup).
+/// array at the end of the path is one value (docs/reference/sort-and-dedup.md, dedup).
 pub fn reach_values<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(&'a [u8]) -> ControlFlow<()>) {
     let _ = search(document, path, &mut |cursor| visit(cursor.skip_value()));
 }

@@ -2,7 +2,7 @@
 //!
 //! Entities of one dataset repeat their keys, mostly in one order. So the places of values are kept as a tree. A place
 //! is a member of an object, or an element of an array of objects. A place remembers its column and the place that
-//! followed it last time. To walk an entity (docs/semantics.md, flatten) is then, for each member, to:
+//! followed it last time. To walk an entity (docs/reference/select-fields.md, flatten) is then, for each member, to:
 //!
 //! 1. compare its key with that of the expected next place, or of the few after it, in case fields are left out;
 //! 2. otherwise look it up by hash, or add it, and expect it next time;

@@ -1,8 +1,8 @@
 //! Strings inside canonical text: reads them, and writes them with canonical escapes.
 //!
 //! Canonical escapes are `\"`, `\\`, `\b`, `\f`, `\n`, `\r`, `\t` and `\u00xx` in lower case for the other control
-//! characters; everything else stands as itself (docs/semantics.md, json and jsonl). So a string has exactly one
-//! spelling, and two strings are equal when their raw bytes are.
+//! characters; everything else stands as itself (docs/reference/formats.md, json and jsonl). So a string has exactly
+//! one spelling, and two strings are equal when their raw bytes are.
 
 use std::borrow::Cow;
 use std::string::FromUtf8Error;

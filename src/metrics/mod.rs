@@ -1,8 +1,8 @@
 //! What the service measures about itself, for Prometheus.
 //!
 //! Every metric is a documented field of [`Metrics`]. Only this field holds its name, its labels and its meaning. The
-//! table of docs/metrics.md and the `# HELP` lines are made from it ([`all`]). Each process has one recorder, shared by
-//! all services in it. Nothing listens here: `http` serves the text of [`render`].
+//! table of docs/reference/metrics.md and the `# HELP` lines are made from it ([`all`]). Each process has one recorder,
+//! shared by all services in it. Nothing listens here: `http` serves the text of [`render`].
 //!
 //! Label values come from fixed sets (routes, statuses, formats, …), never from a request. So no caller can make new
 //! series, and no series names a dataset.

@@ -18,7 +18,7 @@
 //! plain http needs none.
 //!
 //! Proxies in environment variables are not used, because behind a proxy these checks would not hold. Rules:
-//! docs/semantics.md, Outgoing requests.
+//! docs/reference/webhook-delivery.md, Outgoing requests.
 
 mod address;
 mod client;

@@ -1,8 +1,8 @@
 //! A read as a DataFusion plan: `ReadRequest -> LogicalPlan -> positions -> documents`.
 //!
 //! Steps of one query:
-//! 1. [`plan`] builds the logical plan, one step per file, in the order of docs/semantics.md, Steps. The few optimizer
-//!    rules that these plans need push predicates and limits into the scan.
+//! 1. [`plan`] builds the logical plan, one step per file, in the order of docs/reference/query-semantics.md, Steps.
+//!    The few optimizer rules that these plans need push predicates and limits into the scan.
 //! 2. [`scan`] decides what to read per row group and evaluates predicates over shredded columns, search text and
 //!    documents, giving positions in order.
 //! 3. The positions are the selection: complete before the first byte of an answer, accounted to the memory pool.

@@ -12,7 +12,7 @@
 //! quotes or not, since quotes are no part of a cell's text. Nothing is trimmed.
 //!
 //! Two columns of one name give the entity one key, at the first one's position with the last one's
-//! cell, as two equal keys of a JSON object do (docs/semantics.md, Entities and values).
+//! cell, as two equal keys of a JSON object do (docs/reference/paths-and-values.md, Entities and values).
 
 use std::collections::HashMap;
 use std::ops::Range;

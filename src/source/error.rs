@@ -10,7 +10,7 @@ use crate::storage::budget::SpoolFull;
 /// document, or the operator of this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Sources may not have this address (400: docs/semantics.md, A version or nothing).
+    /// Sources may not have this address (400: docs/reference/refreshes.md, A version or nothing).
     #[error("the source's address cannot be used: {reason}")]
     BadAddress { reason: String },
     /// The source did not answer, answered with an error status, or broke off (502).

@@ -12,8 +12,8 @@
 //!    one). [`open_push`] takes a JSON body that holds more than the entities (`envelope`).
 //! 5. `entity` makes each item canonical and gives it the `_source` that it lacks.
 //!
-//! The decoders are synchronous and run on a thread that may block. Rules: docs/semantics.md, Entities and values;
-//! docs/semantics.md, Sources.
+//! The decoders are synchronous and run on a thread that may block. Rules: docs/reference/paths-and-values.md, Entities
+//! and values; docs/reference/import-semantics.md, Sources.
 
 mod client;
 mod compression;
@@ -63,7 +63,7 @@ pub trait Decode: Send {
     /// even a line end. False at the end, with `out` as it was.
     ///
     /// After an error the source cannot be used. Drop the bytes that `out` got in that call, and all earlier entities:
-    /// a source gives a whole version or none (docs/semantics.md, A version or nothing).
+    /// a source gives a whole version or none (docs/reference/refreshes.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
 
     /// What whoever sends the source should know of it, although it can be decoded. All of it is known at the end.
@@ -105,7 +105,7 @@ pub struct DecodeOptions {
     pub cancelled: CancellationToken,
 }
 
-/// What cells of csv and tsv become (docs/semantics.md, Sources).
+/// What cells of csv and tsv become (docs/reference/import-semantics.md, Sources).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InferTypes {
     #[default]

@@ -175,7 +175,7 @@ impl Store {
 
     /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no
     /// listing has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to
-    /// remove, by a lifecycle rule (docs/operate.md, Sweep).
+    /// remove, by a lifecycle rule (docs/guides/backup-and-restore.md, Sweep).
     pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>> {
         let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
         let list = move || unfinished::list(&directory, folder);

@@ -208,7 +208,7 @@ impl fmt::Display for DatasetName {
     }
 }
 
-/// Where the entities of a dataset come from (docs/semantics.md, Sources).
+/// Where the entities of a dataset come from (docs/reference/import-semantics.md, Sources).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetSource {
     /// `push`: the owner sends them.

@@ -53,8 +53,8 @@ pub struct InvalidDatasetId(pub String);
 impl FromStr for DatasetId {
     type Err = InvalidDatasetId;
 
-    /// Parses `[1-9][0-9]*` (docs/semantics.md, Path of a read). A number past `u64` is well formed, so it is no error.
-    /// It becomes `u64::MAX`, which is never assigned.
+    /// Parses `[1-9][0-9]*` (docs/reference/query-semantics.md, Path of a read). A number past `u64` is well formed, so
+    /// it is no error. It becomes `u64::MAX`, which is never assigned.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match parse_decimal(text) {
             Some(number) if number > 0 => Ok(DatasetId(number)),

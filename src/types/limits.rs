@@ -1,5 +1,5 @@
 //! The fixed limits: bounds of requests that no option changes. Each has one entry. The code, the table of
-//! docs/configuration.md, Fixed limits, and the tests use it. The tests try every limit at its maximum and past it.
+//! docs/reference/limits.md, Fixed limits, and the tests use it. The tests try every limit at its maximum and past it.
 //! Limits that an operator may choose are options (`config`).
 //!
 //! To add a limit, add its entry here and its case in `tests/it/resilience/limits/fixed.rs`.
@@ -38,7 +38,7 @@ macro_rules! limits {
     ($(#[doc = $about:literal] $name:ident = $most:expr, $beyond:expr;)+) => {
         $(#[doc = $about] pub const $name: usize = $most;)+
 
-        /// Every fixed limit, as docs/configuration.md, Fixed limits, lists them.
+        /// Every fixed limit, as docs/reference/limits.md, Fixed limits, lists them.
         pub const ALL: &[Limit] = &[$(Limit {
             name: stringify!($name),
             about: $about.trim_ascii(),

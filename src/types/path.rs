@@ -1,7 +1,7 @@
 //! Paths into an entity: `stock.berlin`, `a\.b`, and lists of them.
 //!
 //! A path is text split at `.`. A backslash before `.` `,` `:` `\` or a blank makes that character part of a key. Any
-//! other backslash stands for itself (docs/semantics.md, Paths). A blank is a space or a tab.
+//! other backslash stands for itself (docs/reference/paths-and-values.md, Paths). A blank is a space or a tab.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 
-/// The serialization of a response (docs/semantics.md, Formats).
+/// The serialization of a response (docs/reference/formats.md, Formats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// One array of entities, `application/json`.
@@ -34,7 +34,7 @@ impl Format {
         Format::NAMES[self as usize]
     }
 
-    /// The `Content-Type` of a body, exactly as docs/semantics.md, Content types and file names, writes it.
+    /// The `Content-Type` of a body, exactly as docs/reference/formats.md, Content types and file names, writes it.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -115,7 +115,8 @@ pub struct Sort {
     pub descending: bool,
 }
 
-/// The parameters of a read, with defaults applied. Fields stand in the order of docs/semantics.md, Steps.
+/// The parameters of a read, with defaults applied. Fields stand in the order of docs/reference/query-semantics.md,
+/// Steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadRequest {
     pub include_source: bool,
@@ -232,7 +233,8 @@ impl ReadRequest {
         self.sample.is_none_or(|sample| left < sample).then_some(left)
     }
 
-    /// The paths that the request names, each with its parameter, in the order of docs/semantics.md, Steps.
+    /// The paths that the request names, each with its parameter, in the order of docs/reference/query-semantics.md,
+    /// Steps.
     pub fn named_paths(&self) -> Vec<(&'static str, Path)> {
         let listed =
             |name: &'static str, paths: &[Path]| -> Vec<_> { paths.iter().map(|path| (name, path.clone())).collect() };
@@ -253,8 +255,8 @@ impl ReadRequest {
         .concat()
     }
 
-    /// The parameters that differ from their defaults, in the order of docs/semantics.md, Steps, as they could stand in
-    /// a query string before it is encoded.
+    /// The parameters that differ from their defaults, in the order of docs/reference/query-semantics.md, Steps, as
+    /// they could stand in a query string before it is encoded.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let plain = ReadRequest::default();
         let mut given = Vec::new();

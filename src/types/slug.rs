@@ -1,7 +1,7 @@
 //! The form of a dataset's name in its URL.
 
 /// The URL form of a name: lower case, every run of characters that are not alphanumeric (Unicode) one
-/// `-`, none at the ends; `None` when nothing is left (docs/semantics.md, Names and slugs).
+/// `-`, none at the ends; `None` when nothing is left (docs/reference/management.md, Names and slugs).
 ///
 /// Lower case comes first, so the test sees the lowered characters: `İ` becomes `i` and a combining dot, which is not
 /// alphanumeric.

@@ -1,7 +1,7 @@
 //! The parts of a source: its URL, the format of its entities, its compression, and its validators.
 //!
 //! Users give the format as a name (`--format`, the `format` key of a dataset), and records keep it. So formats and
-//! compressions parse and print as one lower-case word each (docs/semantics.md, Sources).
+//! compressions parse and print as one lower-case word each (docs/reference/import-semantics.md, Sources).
 
 use std::fmt;
 use std::str::FromStr;

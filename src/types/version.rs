@@ -15,7 +15,7 @@ ids! {
     VersionNumber
 }
 
-/// Which version a reader asks for (docs/semantics.md, Path of a read).
+/// Which version a reader asks for (docs/reference/query-semantics.md, Path of a read).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VersionSelector {
     /// `active`: the pinned version, or the newest where none is pinned.
@@ -50,8 +50,8 @@ pub struct InvalidVersion(pub String);
 impl FromStr for VersionSelector {
     type Err = InvalidVersionSelector;
 
-    /// Parses `active`, `latest`, or `v` with `0` or `[1-9][0-9]*`; lower case only (docs/semantics.md, Path of a
-    /// read). A number past `u64` is well formed. It becomes `u64::MAX`, which no version has.
+    /// Parses `active`, `latest`, or `v` with `0` or `[1-9][0-9]*`; lower case only (docs/reference/query-semantics.md,
+    /// Path of a read). A number past `u64` is well formed. It becomes `u64::MAX`, which no version has.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "active" => Ok(VersionSelector::Active),

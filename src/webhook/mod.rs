@@ -1,6 +1,7 @@
 //! The POST that tells a dataset's owner of a new version: its body, its signature, and how it is sent once.
 //!
-//! The catalog knows when a POST is due, where it goes, and its outcome. Rules: docs/semantics.md, Webhooks.
+//! The catalog knows when a POST is due, where it goes, and its outcome. Rules: docs/reference/webhook-delivery.md,
+//! Webhooks.
 
 mod send;
 
@@ -29,8 +30,8 @@ pub struct RefreshEvent {
 }
 
 impl RefreshEvent {
-    /// The event as receivers get it, in compact JSON: the order of the fields is that of docs/semantics.md, Webhooks;
-    /// the time is in RFC 3339, UTC, to the millisecond.
+    /// The event as receivers get it, in compact JSON: the order of the fields is that of
+    /// docs/reference/webhook-delivery.md, Webhooks; the time is in RFC 3339, UTC, to the millisecond.
     pub fn to_json(&self) -> Result<Bytes, serde_json::Error> {
         let payload = json!({
             "dataset_id": self.dataset_id.get(),

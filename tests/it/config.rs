@@ -376,5 +376,5 @@ fn binary_unit(bytes: &str) -> String {
 
 #[test]
 fn the_page_has_the_table_of_options() {
-    check_table("docs/configuration.md", "configuration", &markdown_table());
+    check_table("docs/reference/configuration.md", "configuration", &markdown_table());
 }

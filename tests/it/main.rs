@@ -18,6 +18,7 @@ mod config;
 mod dashboard;
 mod diff;
 mod document;
+mod documentation;
 mod encode;
 mod http;
 mod metrics;

@@ -1,4 +1,4 @@
-//! What the service measures: the registry, the table of docs/metrics.md and what `/metrics` shows.
+//! What the service measures: the registry, the table of docs/reference/metrics.md and what `/metrics` shows.
 
 use strata::metrics::{self, MetricKind};
 
@@ -19,7 +19,7 @@ fn markdown_table() -> String {
 
 #[test]
 fn the_page_has_the_table_of_metrics() {
-    check_table("docs/metrics.md", "metrics", &markdown_table());
+    check_table("docs/reference/metrics.md", "metrics", &markdown_table());
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn the_page_lists_the_metrics_of_the_process() {
     for (name, kind) in process {
         table += &format!("| `{name}` | {kind} |\n");
     }
-    check_table("docs/metrics.md", "process", &table);
+    check_table("docs/reference/metrics.md", "process", &table);
 }
 
 #[test]

@@ -327,7 +327,7 @@ def parquet_rows(path):
 
 
 def shown(scalar):
-    """The JSON value of an Arrow value, as docs/owners.md describes it."""
+    """The JSON value of an Arrow value, as docs/reference/management.md describes it."""
     types = pyarrow.types
     if not scalar.is_valid:
         return None

@@ -1,6 +1,6 @@
 //! `…/refresh/events`: how far the running refresh of a dataset is, as server-sent events for scripts of the page
-//! (docs/dashboard.md, Refreshes). Each is a JSON object. Where none runs, the answer is 204, after which browsers ask
-//! no more.
+//! (docs/guides/dashboard.md, Publish and refresh). Each is a JSON object. Where none runs, the answer is 204, after
+//! which browsers ask no more.
 //!
 //! A stream ends with its refresh, and otherwise after [`STREAM`]: browsers open it again by themselves.
 

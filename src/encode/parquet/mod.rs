@@ -1,4 +1,4 @@
-//! `format=parquet`: flattened entities as nullable columns of text, or of types (docs/semantics.md, parquet).
+//! `format=parquet`: flattened entities as nullable columns of text, or of types (docs/reference/formats.md, parquet).
 //!
 //! It has three parts, so that all threads can work on an answer, and its bytes come in order:
 //!

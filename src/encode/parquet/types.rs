@@ -1,4 +1,4 @@
-//! The types of columns (docs/semantics.md, parquet), found in a pass over the values of an answer.
+//! The types of columns (docs/reference/formats.md, parquet), found in a pass over the values of an answer.
 //!
 //! A column is of the first type that all of its values are of: boolean, 64-bit integer, double. Any other is text, and
 //! so is one without values. What a value rules out is a few bits, so the parts of an answer are looked at apart from

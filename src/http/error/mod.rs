@@ -1,7 +1,7 @@
 //! Every error answer: one exhaustive match from what went wrong to a status and a public text.
 //!
-//! All of them are plain text (docs/semantics.md, Errors). A text says what the caller can know and do; causes inside
-//! the service are logged here, once, and never sent.
+//! All of them are plain text (docs/reference/errors.md, Errors). A text says what the caller can know and do; causes
+//! inside the service are logged here, once, and never sent.
 //!
 //! It depends on no endpoint: errors of paths and parameters become [`HttpError::Invalid`] where they are.
 //!

@@ -8,7 +8,7 @@ use crate::service::RefreshError;
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 
-/// The status and the text for a refresh that made nothing (docs/semantics.md, A version or nothing).
+/// The status and the text for a refresh that made nothing (docs/reference/refreshes.md, A version or nothing).
 pub(super) fn public(error: &RefreshError) -> PublicError {
     let status = match error {
         RefreshError::NotFound => return not_found("You have no dataset with this dataset_id."),
@@ -52,7 +52,7 @@ fn made_nothing() -> PublicError {
     failed("The service failed to make the version. The failure was logged.")
 }
 
-/// The status and the text for entities that were sent (docs/semantics.md, A version or nothing).
+/// The status and the text for entities that were sent (docs/reference/refreshes.md, A version or nothing).
 pub(super) fn public_entities(error: &SourceError) -> PublicError {
     let text = match error {
         SourceError::BadBody { reason } => format!("Invalid body: {reason}."),

@@ -1,4 +1,4 @@
-//! The Diff result and its records (docs/semantics.md, Diffs).
+//! The Diff result and its records (docs/reference/diffs.md, Diffs).
 
 use serde_json::{Value, json};
 use utoipa::openapi::schema::SchemaType;

@@ -1,4 +1,4 @@
-//! The management endpoints (docs/semantics.md, Management; docs/owners.md, Operations).
+//! The management endpoints (docs/reference/management.md, Management; docs/reference/api/index.md, Operations).
 //!
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
 //! then 415, 413 and 400 by `Fields`; then each field, 404 for what they name, and the rest.

@@ -1,5 +1,5 @@
-//! Envelopes and records that endpoints of several modules answer with (docs/semantics.md, Records); the others stand
-//! beside their endpoints. Times are RFC 3339 in UTC; a field that does not apply is null.
+//! Envelopes and records that endpoints of several modules answer with (docs/reference/records.md, Records); the others
+//! stand beside their endpoints. Times are RFC 3339 in UTC; a field that does not apply is null.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;

@@ -15,7 +15,8 @@
 //! | `schemas` | the JSON Schemas of arguments and results |
 //! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
 //!
-//! To add a tool, write its function and its line in `tools::TOOLS`; the table of docs/agents.md follows from it.
+//! To add a tool, write its function and its line in `tools::TOOLS`; the table of docs/guides/ai-agents.md follows from
+//! it.
 
 mod datasets;
 mod edits;

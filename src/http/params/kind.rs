@@ -22,7 +22,7 @@ pub enum ParameterKind {
 }
 
 impl ParameterKind {
-    /// The words for tables, those of docs/read.md, Parameters.
+    /// The words for tables, those of docs/reference/query-semantics.md, Parameters.
     pub fn text(self) -> Cow<'static, str> {
         match self {
             ParameterKind::Boolean => "boolean".into(),

@@ -2,8 +2,8 @@
 //! are alike; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
 //! To add a parameter, write its constant and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
-//! table of docs/read.md, Parameters, the OpenAPI document and the tool `read` of the MCP server are generated from the
-//! registry.
+//! table of docs/reference/query-semantics.md, Parameters, the OpenAPI document and the tool `read` of the MCP server
+//! are generated from the registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
@@ -44,7 +44,8 @@ pub struct Parameter {
     /// The name in a URL: exact, lower case.
     pub name: &'static str,
     pub kind: ParameterKind,
-    /// What holds when it is not given, in the words of the table in docs/read.md, Parameters ("false", "all", "none").
+    /// What holds when it is not given, in the words of the table in docs/reference/query-semantics.md, Parameters
+    /// ("false", "all", "none").
     pub default_text: &'static str,
     /// What it does, in one line without a final full stop, for tables. May hold Markdown.
     pub summary: &'static str,
@@ -57,7 +58,7 @@ pub struct Parameter {
     apply: Apply,
 }
 
-/// How often one request may give a parameter (docs/semantics.md, Parameters).
+/// How often one request may give a parameter (docs/reference/query-semantics.md, Parameters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
     /// At most once; a second time is an error.

@@ -8,7 +8,7 @@
 //!
 //! The first error ends the parsing. At last unknown names are refused where the request is strict, and the filters,
 //! paths and keywords are counted: each costs work per entity.
-//! Rules: docs/semantics.md, Parameters.
+//! Rules: docs/reference/query-semantics.md, Parameters.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,8 +28,8 @@ use crate::http::text::{quoted, shown};
 use crate::http::values::integer;
 use crate::service::IgnoredParameter;
 
-/// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
-/// response comes last. Documentation lists them in this order; the order in a URL does not matter.
+/// Every parameter of the read endpoint, in the order of docs/reference/query-semantics.md, Steps; what selects or
+/// shapes the whole response comes last. Documentation lists them in this order; the order in a URL does not matter.
 pub static PARAMETERS: [Parameter; 27] = [
     booleans::INCLUDE_SOURCE,
     booleans::DENULL,

@@ -1,5 +1,5 @@
 //! Parameters that the registry does not know: ignored, and named in the response header `X-Unknown-Parameters`, so
-//! that a misspelt name does not go unnoticed (docs/semantics.md, Parameters).
+//! that a misspelt name does not go unnoticed (docs/reference/query-semantics.md, Parameters).
 
 use std::fmt::Write;
 

@@ -22,7 +22,8 @@ pub(super) fn whole_number(value: &str) -> Result<u64, InvalidValue> {
     value.parse().map_err(|_| InvalidValue::new("is too large", valid()))
 }
 
-/// Most keys of a path. Entities nest no deeper (docs/semantics.md, Paths), and what walks a path may recurse.
+/// Most keys of a path. Entities nest no deeper (docs/reference/paths-and-values.md, Paths), and what walks a path may
+/// recurse.
 pub const PATH_KEYS_LIMIT: usize = limits::PATH_KEYS;
 
 /// A comma-separated list of paths, empty items left out; none left is an empty list.

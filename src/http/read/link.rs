@@ -1,4 +1,4 @@
-//! `Link` (RFC 8288): the pages before and after an answer (docs/semantics.md, Pages).
+//! `Link` (RFC 8288): the pages before and after an answer (docs/reference/query-semantics.md, Pages).
 //!
 //! The version that was served stands in place of `active` or `latest`, so that the pages belong together. All else of
 //! the URL is kept as it was sent.

@@ -1,6 +1,6 @@
 //! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint.
 //!
-//! The checks run in this order (docs/semantics.md, Order of checks); each ends the request:
+//! The checks run in this order (docs/reference/errors.md, Order of checks); each ends the request:
 //! 1. the method: 405,
 //! 2. the path: 400,
 //! 3. the parameters: 400,
@@ -331,8 +331,8 @@ fn describe(headers: &mut HeaderMap, served: &Admitted) {
     }
 }
 
-/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (docs/semantics.md,
-/// Content types and file names).
+/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate
+/// (docs/reference/formats.md, Content types and file names).
 ///
 /// A header's text is ASCII, and some clients refuse one that is not: of a slug with other characters it has `_` in
 /// their place, and the whole once more in the extended notation (RFC 6266), which browsers prefer. `None` if a header

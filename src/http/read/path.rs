@@ -1,7 +1,7 @@
 //! The path of a read: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the alternate.
 //!
 //! Parsed here and not by the router, because an answer must name the part that is wrong, because escapes count only in
-//! the slug, and because a slug that is not UTF-8 is an error (docs/semantics.md, Path of a read).
+//! the slug, and because a slug that is not UTF-8 is an error (docs/reference/query-semantics.md, Path of a read).
 //!
 //! 1. Take `/api/` off, and one final `/` if there is one.
 //! 2. Split at `/`, before anything is decoded: an escaped slash belongs to the slug.

@@ -83,7 +83,7 @@ pub(super) fn check(status: Option<&RateLimitStatus>) -> Result<(), HttpError> {
     }
 }
 
-/// `X-RateLimit-*` (docs/read.md, Rate limits).
+/// `X-RateLimit-*` (docs/reference/api/index.md, Rate limits).
 pub(super) fn describe(headers: &mut HeaderMap, status: &RateLimitStatus) {
     headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(status.limit));
     headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(status.remaining));

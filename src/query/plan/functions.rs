@@ -161,9 +161,9 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-/// The rank of a position in the shuffle of a seed (docs/semantics.md, sample): SipHash-2-4, whose key is the seed as
-/// 16 bytes, little-endian, and whose message is the position as 8. Nothing else decides on it: neither the plan, nor
-/// the layout, nor the machine. Another function is another encoder's version, too.
+/// The rank of a position in the shuffle of a seed (docs/reference/sort-and-dedup.md, sample): SipHash-2-4, whose key
+/// is the seed as 16 bytes, little-endian, and whose message is the position as 8. Nothing else decides on it: neither
+/// the plan, nor the layout, nor the machine. Another function is another encoder's version, too.
 fn rank(position: u64, seed: u64) -> u64 {
     SipHasher24::new_with_keys(seed, 0).hash(&position.to_le_bytes())
 }
@@ -172,7 +172,7 @@ fn rank(position: u64, seed: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The numbers of docs/semantics.md, sample.
+    /// The numbers of docs/reference/sort-and-dedup.md, sample.
     #[test]
     fn ranks_never_change() {
         let order = |seed| {

@@ -1,5 +1,6 @@
-//! The steps of a read as one logical plan, in the order of docs/semantics.md, Steps. It gives the positions of the
-//! selected entities, in the order of the answer, or their count. A step that a request does not ask for adds nothing.
+//! The steps of a read as one logical plan, in the order of docs/reference/query-semantics.md, Steps. It gives the
+//! positions of the selected entities, in the order of the answer, or their count. A step that a request does not ask
+//! for adds nothing.
 //!
 //! Steps 2 to 5 (`include_source`, `denull`, `keep_field`, `drop_field`) are no nodes of the plan: the steps after them
 //! look at entities through [`Reshape`], and the documents that are returned are reshaped then.

@@ -45,11 +45,11 @@ impl Predicate {
 /// How a path's scalars are compared with the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Comparison {
-    /// `filter`: docs/semantics.md, filter.
+    /// `filter`: docs/reference/filters.md, filter.
     Equal,
-    /// `filter_contains`: docs/semantics.md, filter_contains.
+    /// `filter_contains`: docs/reference/filters.md, filter_contains.
     Contains,
-    /// `filter_gt` and the like: docs/semantics.md, Range filters.
+    /// `filter_gt` and the like: docs/reference/filters.md, Range filters.
     Range(RangeBound),
 }
 
@@ -62,8 +62,8 @@ impl Comparison {
         }
     }
 
-    /// The comparisons that decide about an entity, in the order of docs/semantics.md, Steps: those that a request asks
-    /// for, without range filters that others imply.
+    /// The comparisons that decide about an entity, in the order of docs/reference/query-semantics.md, Steps: those
+    /// that a request asks for, without range filters that others imply.
     pub fn of(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
         let equal = request.filters.iter().map(|condition| (Comparison::Equal, condition));
         let contains = request.filters_contain.iter().map(|condition| (Comparison::Contains, condition));
@@ -159,7 +159,7 @@ impl Compare {
     }
 }
 
-/// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
+/// A search for words in every scalar of what a reshaping leaves (docs/reference/filters.md, keywords).
 #[derive(Clone, Debug)]
 pub struct Keywords {
     /// As they came.

@@ -1,4 +1,4 @@
-//! Range filters over the values of a shredded column (docs/semantics.md, Range filters).
+//! Range filters over the values of a shredded column (docs/reference/filters.md, Range filters).
 
 use arrow::array::ArrayRef;
 use arrow::buffer::BooleanBuffer;

@@ -1,4 +1,4 @@
-//! What the statistics of a shredded column say of a range filter (docs/semantics.md, Range filters).
+//! What the statistics of a shredded column say of a range filter (docs/reference/filters.md, Range filters).
 //!
 //! The statistics of numbers are those of their doubles. A number whose double is less than 2^53 in magnitude is that
 //! double; of others, numbers on both sides of a limit may share the limit's double. The statistics of texts may be

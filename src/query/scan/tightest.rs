@@ -1,4 +1,4 @@
-//! The range filters of a request that imply all others (docs/semantics.md, Range filters).
+//! The range filters of a request that imply all others (docs/reference/filters.md, Range filters).
 //!
 //! An entity matches a lower limit if the path reaches some value above it. If it reaches one above the greatest of
 //! several limits, this one is above all of them. So of the lower limits on a path the greatest is enough, and of the

@@ -79,7 +79,7 @@ pub struct DiffSummary {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiffForm {
-    /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
+    /// The result of docs/reference/diffs.md, Diffs: the summary and the records of a page, as compact JSON.
     Result,
     Lines,
 }

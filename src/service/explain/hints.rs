@@ -20,7 +20,7 @@ use crate::storage::reader::VersionReader;
 
 /// How a path gets a shredded column.
 const INDEX: &str =
-    "To shred the path in later versions, list it in `always` of `index` (see docs/performance.md, Tuning)";
+    "To shred the path in later versions, list it in `always` of `index` (see docs/guides/tune.md, Tuning)";
 
 /// Absent paths for which the nearest one that exists is looked for.
 const SUGGESTED: usize = 5;
@@ -89,7 +89,7 @@ fn one_column(profile: &StoredProfile) -> Option<String> {
     let delimiter = foreign_delimiter(&name)?;
     Some(format!(
         "The only field is named `{name}`. The source may be a table with {delimiter} between the cells. csv needs \
-         commas, tsv needs tabs (see docs/owners.md, Sources)."
+         commas, tsv needs tabs (see docs/reference/import-semantics.md, Sources)."
     ))
 }
 

@@ -1,7 +1,7 @@
 //! Caches the catalog's records of the targets of reads, for less than a second.
 //!
 //! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
-//! back. Kept answers must not hide changes (docs/semantics.md, Caching):
+//! back. Kept answers must not hide changes (docs/reference/api/index.md, Caching):
 //! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked, and at once
 //!   where the catalog tells of it.
 //! - One made by this process shows at once: every write is followed by [`CatalogCache::changed`], after which keys are

@@ -164,7 +164,7 @@ impl Lookup {
     }
 
     /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's
-    /// owner, otherwise for the client. Refuses in the order of docs/semantics.md, Order of checks.
+    /// owner, otherwise for the client. Refuses in the order of docs/reference/errors.md, Order of checks.
     pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
         let holder = authorize(&resolved.dataset, authorization, client)?;

@@ -1,4 +1,4 @@
-//! The types of a Parquet answer's columns (docs/semantics.md, parquet), before its first row is written.
+//! The types of a Parquet answer's columns (docs/reference/formats.md, parquet), before its first row is written.
 //!
 //! 1. Of an answer that holds all entities, the version's profile proves the types of columns that hold a string, or
 //!    booleans alone: a column that a single path gives, which no array fans out and no other name looks like.

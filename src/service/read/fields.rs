@@ -1,4 +1,4 @@
-//! The fields that a request names and that it cannot find (docs/semantics.md, Unknown fields).
+//! The fields that a request names and that it cannot find (docs/reference/query-semantics.md, Unknown fields).
 //!
 //! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from all
 //! of them. Each path is decided by the first of these that can:

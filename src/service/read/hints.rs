@@ -3,8 +3,8 @@
 //!
 //! - filters whose value looks like a comparison, where nothing is found;
 //! - filters that find nothing in a version whatever their value, which `strict` does not refuse, because their fields
-//!   exist: those of a path that ends in objects alone (docs/semantics.md, filter), and range filters that compare with
-//!   a type that no value at their path has (docs/semantics.md, Range filters);
+//!   exist: those of a path that ends in objects alone (docs/reference/filters.md, filter), and range filters that
+//!   compare with a type that no value at their path has (docs/reference/filters.md, Range filters);
 //! - a sort by a path, by objects, or by texts that look like numbers.
 
 use std::fmt::{self, Display};

@@ -118,7 +118,8 @@ impl Deliveries {
     }
 
     async fn send(&self, sender: &WebhookSender, delivery: &Delivery) {
-        // Webhooks are not on this plan; one may be left over from another (docs/semantics.md, Webhooks).
+        // Webhooks are not on this plan; one may be left over from another (docs/reference/webhook-delivery.md,
+        // Webhooks).
         if delivery.owner_plan == Plan::Free {
             return;
         }

@@ -8,7 +8,7 @@
 //! Of a file without an outline, or whose outline is damaged, the same tables are made from the Parquet footer
 //! ([`builder::OutlineBuilder`]). So all readers use the same form, and no answer depends on an outline.
 //!
-//! docs/storage-format.md, Outline, describes the bytes.
+//! docs/internals/storage-format-footer.md, Footer index, describes the bytes.
 //!
 //! `benches/cold` measures what it saves; `storage::outline` compares reads with and without it.
 

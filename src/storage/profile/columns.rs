@@ -1,4 +1,5 @@
-//! The columns that a version has as a table (docs/semantics.md, csv and tsv), found in the pass of the profile.
+//! The columns that a version has as a table (docs/reference/formats.md, csv and tsv), found in the pass of the
+//! profile.
 //!
 //! To flatten every entity would be a second pass. The profile's walk tells of most entities that they have no new
 //! column:

@@ -1,4 +1,4 @@
-//! The table of docs/semantics.md, States: from every state, every trigger
+//! The table of docs/reference/refreshes.md, States: from every state, every trigger
 //! leads where it should, and leaves all else as it was.
 
 use strata::catalog::{Catalog, CatalogError};

@@ -246,7 +246,7 @@ fn tokens_are_made_for_users_who_are_there() {
 #[test]
 fn the_example_of_tuning_makes_a_slow_read_fast() {
     let machine = Machine::new();
-    let printed = paste(&machine, "docs/performance.md", "tuning", ["8083"]);
+    let printed = paste(&machine, "docs/guides/tune.md", "tuning", ["8083"]);
     let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
     let [before, after] = explained[..] else { panic!("{printed}") };
     for text in ["version 1\n", "50,000 tested, 83 selected", "by the search text and shapes, 50,000 -> 500\n"] {
@@ -264,7 +264,7 @@ fn the_example_of_tuning_makes_a_slow_read_fast() {
 #[test]
 fn the_tour_for_owners_works_when_it_is_pasted() {
     let machine = Machine::new();
-    let printed = paste(&machine, "docs/owners.md", "owner", ["8081", "8082"]);
+    let printed = paste(&machine, "docs/tutorials/publish-a-dataset.md", "owner", ["8081", "8082"]);
     let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
     assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
     let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

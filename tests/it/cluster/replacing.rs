@@ -1,5 +1,5 @@
-//! Servers are replaced one by one, as docs/cluster.md says, or killed, while clients go on: no request is lost but
-//! those that the killed one was answering.
+//! Servers are replaced one by one, as docs/guides/cluster.md says, or killed, while clients go on: no request is lost
+//! but those that the killed one was answering.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

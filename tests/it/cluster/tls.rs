@@ -1,4 +1,4 @@
-//! Servers that talk to each other with TLS, with certificates that the commands of docs/cluster.md make.
+//! Servers that talk to each other with TLS, with certificates that the commands of docs/guides/cluster.md make.
 
 use std::io;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::support::TestService;
 
 const EXAMPLES: &str = include_str!("../../cases/examples.jsonl");
 
-/// The formats of docs/semantics.md, Formats; anything else is refused.
+/// The formats of docs/reference/formats.md, Formats; anything else is refused.
 const FORMATS: [&str; 6] = ["json", "jsonl", "csv", "tsv", "xml", "parquet"];
 
 /// A line of the file: a data set, or a read.

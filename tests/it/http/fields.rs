@@ -1,5 +1,5 @@
-//! Fields that a read names and that are not there: `X-Unknown-Fields` and `strict` (docs/semantics.md, Unknown
-//! fields).
+//! Fields that a read names and that are not there: `X-Unknown-Fields` and `strict` (docs/reference/query-semantics.md,
+//! Unknown fields).
 
 use strata::http::params;
 use strata_types::request::ReadRequest;

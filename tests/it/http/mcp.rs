@@ -104,7 +104,7 @@ fn the_official_client_reads_edits_and_is_refused() {
     assert_eq!(lines.len(), 2, "{printed}");
 
     // What the page has to paste.
-    let example = between("docs/agents.md", "<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
+    let example = between("docs/guides/ai-agents.md", "<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
     let example = example.replace("http://127.0.0.1:8080", &server.base_url).replace("strata_…", token);
     let pasted = tool("python").args(["-c", &example]).output().expect("the example runs");
     let (shown, errors) = (String::from_utf8_lossy(&pasted.stdout), String::from_utf8_lossy(&pasted.stderr));
@@ -860,5 +860,5 @@ async fn the_page_has_the_table_of_tools() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();
-    check_table("docs/agents.md", "tools", &markdown_table(&tools));
+    check_table("docs/guides/ai-agents.md", "tools", &markdown_table(&tools));
 }

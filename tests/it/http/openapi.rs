@@ -181,7 +181,7 @@ async fn every_path_is_there_and_takes_the_methods_that_are_described() {
 async fn the_page_lists_the_operations_that_the_document_describes() {
     let service = TestService::start().await;
     let document = Document::of(&service).await;
-    let table = between("docs/owners.md", "<!-- operations:begin -->", "<!-- operations:end -->");
+    let table = between("docs/reference/api/index.md", "<!-- operations:begin -->", "<!-- operations:end -->");
     let listed: BTreeSet<&str> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let mut described = BTreeSet::new();
     for (path, item) in document.0["paths"].as_object().expect("paths") {
@@ -230,7 +230,7 @@ async fn answers_have_the_statuses_headers_and_content_types_that_are_described(
 async fn the_page_names_every_header_of_the_service_that_an_answer_may_have() {
     let service = TestService::start().await;
     let document = Document::of(&service).await;
-    let held = between("docs/read.md", "## Response headers", "\n## ");
+    let held = between("docs/reference/api/index.md", "## Response headers", "\n## ");
     let missing: Vec<String> = document
         .headers(READ, 200)
         .into_iter()

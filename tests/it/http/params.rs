@@ -218,7 +218,7 @@ fn the_order_in_the_url_does_not_matter() {
     ];
     let names: Vec<&str> = pairs.iter().filter_map(|pair| pair.split('=').next()).collect();
     let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
-    assert_eq!(names, registered, "the registry is in the order of docs/semantics.md, Steps");
+    assert_eq!(names, registered, "the registry is in the order of docs/reference/query-semantics.md, Steps");
     let expected = ReadRequest {
         include_source: false,
         denull: true,
@@ -478,7 +478,7 @@ fn cell(text: &str) -> String {
 
 #[test]
 fn the_page_has_the_table_of_parameters() {
-    check_table("docs/read.md", "parameters", &markdown_table());
+    check_table("docs/reference/query-semantics.md", "parameters", &markdown_table());
 }
 
 /// Text in which what the parsers look at is frequent.

@@ -1,5 +1,5 @@
-//! The programs of `docs/recipes.md`: they print what the page shows, by a service that refuses requests, publishes a
-//! version between two pages and breaks off downloads.
+//! The programs of `docs/guides/client-code.md`: they print what the page shows, by a service that refuses requests,
+//! publishes a version between two pages and breaks off downloads.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::support::pages::page;
 use crate::support::scripts::tool;
 use crate::support::{FIXTURE_FILES, FIXTURES, OWNER, TestService, serving};
 
-const PAGE: &str = "docs/recipes.md";
+const PAGE: &str = "docs/guides/client-code.md";
 
 /// The languages, by the word behind the fence.
 const LANGUAGES: [&str; 4] = ["python", "r", "js", "sh"];

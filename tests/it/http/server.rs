@@ -338,7 +338,7 @@ async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
         let expected =
             "Too many heavy queries at the same time, from this client or in total. Try again in 5 s, or ask for less.";
         assert!(answer.text().starts_with(expected), "{}", answer.text());
-        // The text says it (docs/semantics.md, Errors).
+        // The text says it (docs/reference/errors.md, Errors).
         assert_eq!(answer.header("retry-after"), None);
     }
     assert!(heavy.iter().all(|answer| matches!(answer.status, 200 | 503)));

@@ -1,5 +1,5 @@
-//! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other, with the types of cells
-//! where they are inferred.
+//! CSV and TSV as sources (RFC 4180; docs/reference/import-semantics.md, Sources), one byte after the other, with the
+//! types of cells where they are inferred.
 
 use super::value::{Value, set};
 

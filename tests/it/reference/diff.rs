@@ -1,4 +1,4 @@
-//! The diff of two versions over trees: docs/semantics.md, Diffs, with all pairs looked at.
+//! The diff of two versions over trees: docs/reference/diffs.md, Diffs, with all pairs looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The rules of docs/semantics.md, Formats, over trees: what a whole answer in each format holds. Entities come as the
-//! steps before serialization left them, not flattened.
+//! The rules of docs/reference/formats.md, Formats, over trees: what a whole answer in each format holds. Entities come
+//! as the steps before serialization left them, not flattened.
 
 use super::rules;
 use super::value::{Value, set};

@@ -1,4 +1,4 @@
-//! The pages beside an answer (docs/semantics.md, Pages).
+//! The pages beside an answer (docs/reference/query-semantics.md, Pages).
 
 use strata_types::request::ReadRequest;
 

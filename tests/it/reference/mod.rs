@@ -1,6 +1,6 @@
 //! The reference implementation, which the integration tests and the fuzz targets share: the rules of
-//! docs/semantics.md once more, over trees of values and one character at a time. It is written to be obviously right,
-//! is slow, and is independent of the code it checks.
+//! docs/reference/query-semantics.md once more, over trees of values and one character at a time. It is written to be
+//! obviously right, is slow, and is independent of the code it checks.
 //!
 //! | Module | Rules of |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Paths (docs/semantics.md, Paths).
+//! Paths (docs/reference/paths-and-values.md, Paths).
 
 /// A character of a path: one that means something, or one that stands for itself.
 #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! The whole read over trees: the steps of docs/semantics.md, Steps, in their order, then the
+//! The whole read over trees: the steps of docs/reference/query-semantics.md, Steps, in their order, then the
 //! body in each format.
 
 use std::cmp::Ordering;

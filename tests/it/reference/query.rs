@@ -1,4 +1,4 @@
-//! Query strings (docs/semantics.md, Parameters).
+//! Query strings (docs/reference/query-semantics.md, Parameters).
 
 use strata::http::params::PARAMETERS;
 use strata_types::path::Path;

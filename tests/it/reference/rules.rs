@@ -1,5 +1,5 @@
-//! The rules of docs/semantics.md, Entities and values, docs/semantics.md, Paths, and docs/semantics.md, Steps, over
-//! trees.
+//! The rules of docs/reference/paths-and-values.md, Entities and values, docs/reference/paths-and-values.md, Paths, and
+//! docs/reference/query-semantics.md, Steps, over trees.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! The list that a seed draws (docs/semantics.md, sample), word for word.
+//! The list that a seed draws (docs/reference/sort-and-dedup.md, sample), word for word.
 
 /// SipHash-2-4 of eight bytes under a key of two words, as its paper has it.
 pub fn sip_hash(key: [u64; 2], message: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! The types of columns (docs/semantics.md, parquet), decided by digits.
+//! The types of columns (docs/reference/formats.md, parquet), decided by digits.
 
 use super::number::nearest_double;
 use super::rules;

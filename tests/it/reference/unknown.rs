@@ -1,5 +1,5 @@
-//! The paths that a request names in vain (docs/semantics.md, Unknown fields): by a look at every entity after every
-//! step.
+//! The paths that a request names in vain (docs/reference/query-semantics.md, Unknown fields): by a look at every
+//! entity after every step.
 
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;

@@ -1,4 +1,4 @@
-//! The path of a read (docs/semantics.md, Path of a read).
+//! The path of a read (docs/reference/query-semantics.md, Path of a read).
 
 /// The dataset, the slug, the version (its number without `v`), and whether it is the alternate; none if it is bad.
 pub fn parse(path: &str) -> Option<(u64, String, String, bool)> {

@@ -1,7 +1,6 @@
 //! What holds of the repository itself: its pages, promises and packages.
 
 mod circles;
-mod docs;
 mod layers;
 mod packaging;
 mod security;

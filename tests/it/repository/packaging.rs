@@ -68,7 +68,7 @@ fn the_package_installs_a_service_that_runs() {
         ("usr/lib/sysusers.d/strata.conf", 0o644),
         ("usr/share/man/man1/strata-serve.1.gz", 0o644),
         ("usr/share/bash-completion/completions/strata", 0o644),
-        ("usr/share/doc/strata/configuration.md", 0o644),
+        ("usr/share/doc/strata/reference/configuration.md", 0o644),
     ] {
         let metadata = Path::new(&root).join(name).metadata().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name}");

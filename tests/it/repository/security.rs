@@ -1,4 +1,4 @@
-//! The promises of `docs/security.md`: each names the tests that hold it, and those exist.
+//! The promises of `docs/internals/security-tests.md`: each names the tests that hold it, and those exist.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::tests::tests;
 #[test]
 fn every_promise_names_a_test_that_exists() {
     let tests = tests();
-    let page = fs::read_to_string(Path::new(ROOT).join("docs/security.md")).expect("the page");
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/internals/security-tests.md")).expect("the page");
     let mut promises = 0;
     for row in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Promise")) {
         let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();

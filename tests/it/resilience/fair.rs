@@ -325,7 +325,7 @@ async fn a_refused_call_of_management_says_when_to_come_back_and_a_read_says_it_
             .await;
     let refused = soon(read(service, &format!("/api/1/mine/v1/?keywords={}&offset=2", keywords()), HOSTILE)).await;
     refused_by(&refused, "heavy queries");
-    // The text says it (docs/semantics.md, Errors).
+    // The text says it (docs/reference/errors.md, Errors).
     assert_eq!(refused.header("retry-after"), None);
 }
 

@@ -559,7 +559,7 @@ fn the_command_compares_with_an_alternate() {
 
 #[test]
 fn the_example_of_a_diff_is_what_it_says() {
-    let section = between("docs/owners.md", "<!-- diff:begin -->", "<!-- diff:end -->");
+    let section = between("docs/reference/diffs.md", "<!-- diff:begin -->", "<!-- diff:end -->");
     let mut blocks = section.split("```").skip(1).step_by(2);
     let mut block = |kind: &str| blocks.next().and_then(|block| block.strip_prefix(kind)).expect(kind).trim_start();
     let (script, text, over_http, json) = (block("sh"), block("text"), block("sh"), block("json"));

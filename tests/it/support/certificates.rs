@@ -1,4 +1,4 @@
-//! Certificates of nodes, as the commands that docs/cluster.md shows make them.
+//! Certificates of nodes, as the commands that docs/guides/cluster.md shows make them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ pub struct Certificates {
 impl Certificates {
     pub fn make(network: &str) -> Certificates {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let script = block("docs/cluster.md", "certificates").replace("10.0.0.", network);
+        let script = block("docs/guides/cluster.md", "certificates").replace("10.0.0.", network);
         let mut command = Command::new("sh");
         command.args(["-e", "-c", &script]).current_dir(directory.path()).stdin(Stdio::null());
         let made = command.output().expect("sh runs");

@@ -6,7 +6,7 @@ use std::path::Path;
 /// The root of the repository.
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The text of a page, such as `docs/read.md`.
+/// The text of a page, such as `docs/reference/query-semantics.md`.
 pub fn page(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).expect(path)
 }

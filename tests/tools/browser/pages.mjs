@@ -7,7 +7,7 @@
 const COUNTRIES = "/ui/1/world-countries";
 
 export const PAGES = [
-  { name: "catalogue", path: "/", as: "both", ready: ".card", picture: "catalogue" },
+  { name: "catalogue", path: "/", as: "both", ready: ".card" },
   { name: "search", path: "/?q=air", as: "both", ready: ".card" },
   { name: "search, nothing found", path: "/?q=nothing+like+it", as: "visitor", ready: ".hero" },
   { name: "sign-in", path: "/ui/sign-in", as: "visitor", ready: "#password" },
@@ -43,7 +43,7 @@ export const PAGES = [
     ready: ".hints a",
   },
   { name: "browse, a mistake", path: "/ui/3/earthquakes/v1/?limit=x", as: "visitor", ready: "#problem", status: 400 },
-  { name: "entity", path: `${COUNTRIES}/v1/entity/60`, as: "both", ready: ".tree", picture: "entity" },
+  { name: "entity", path: `${COUNTRIES}/v1/entity/60`, as: "both", ready: ".tree" },
   { name: "profile", path: `${COUNTRIES}/v1/profile`, as: "both", ready: ".path", picture: "profile" },
   { name: "versions", path: `${COUNTRIES}/versions`, as: "both", ready: ".timeline", picture: "versions" },
   { name: "pin", path: `${COUNTRIES}/manage/pin?version=1`, as: "owner", ready: "form.line button" },
@@ -68,7 +68,7 @@ export const PAGES = [
   { name: "webhook", path: "{pushed}/webhook", as: "owner", ready: "tbody tr", picture: "webhook" },
   { name: "no webhook", path: "{fetched}/webhook", as: "owner", ready: "#url" },
   { name: "webhook, deleted", path: "{pushed}/webhook/delete", as: "owner", ready: "button.danger" },
-  { name: "usage", path: "{pushed}/usage", as: "owner", ready: "tfoot", picture: "usage" },
+  { name: "usage", path: "{pushed}/usage", as: "owner", ready: "tfoot" },
   { name: "usage of nothing", path: "{running}/usage?days=7", as: "owner", ready: ".chart" },
   { name: "versions with an alternate", path: "{pushed}/versions", as: "owner", ready: ".timeline" },
   { name: "diff", path: "{pushed}/diff?v1=1&v2=3", as: "owner", ready: ".record", picture: "diff" },
@@ -113,7 +113,7 @@ export const PAGES = [
       await page.getByText("A range begins with its first number").waitFor();
     },
   },
-  { name: "account", path: "/ui/account", as: "owner", ready: "#old", picture: "account" },
+  { name: "account", path: "/ui/account", as: "owner", ready: "#old" },
   { name: "no page", path: "/ui/nothing", as: "both", ready: "[role=alert]", status: 404 },
   { name: "no dataset", path: "/ui/99/nothing/active/", as: "visitor", ready: "[role=alert]", status: 404 },
   { name: "not signed in", path: "/ui/account", as: "visitor", ready: "[role=alert]", status: 401 },

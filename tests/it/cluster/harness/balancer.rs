@@ -1,4 +1,4 @@
-//! HAProxy, configured as docs/cluster.md shows.
+//! HAProxy, configured as docs/guides/cluster.md shows.
 
 use std::fs::File;
 use std::net::TcpStream;

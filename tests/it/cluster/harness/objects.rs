@@ -48,7 +48,8 @@ pub struct ObjectServer {
 }
 
 impl ObjectServer {
-    /// At this address, with the bucket that docs/cluster.md names. `number` tells the services of a machine apart.
+    /// At this address, with the bucket that docs/guides/cluster.md names. `number` tells the services of a machine
+    /// apart.
     pub fn start(address: &str, number: u32) -> ObjectServer {
         let place = Place::new(address, number);
         let directory = tempfile::Builder::new().prefix("strata-weed-").tempdir().expect("a temporary directory");

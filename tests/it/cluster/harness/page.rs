@@ -1,10 +1,10 @@
-//! The configuration that docs/cluster.md shows, for the addresses of a test.
+//! The configuration that docs/guides/cluster.md shows, for the addresses of a test.
 
 use std::path::Path;
 
 use crate::support::pages;
 
-const PAGE: &str = "docs/cluster.md";
+const PAGE: &str = "docs/guides/cluster.md";
 
 /// Where the parts are that the page names otherwise.
 pub struct Page {

@@ -7,7 +7,8 @@
 //!    the later one has the greater number.
 //! 2. An answer that looks whole is whole, and is that of the version it names.
 //! 3. `active`, `latest` and an alternate are those of some moment between a second before the read began
-//!    (docs/semantics.md, Caching) and its end. A call without an answer may have had its effect at any moment since.
+//!    (docs/reference/api/index.md, Caching) and its end. A call without an answer may have had its effect at any
+//!    moment since.
 //! 4. Each version has at most one delivery to the webhook.
 //! 5. An answer is cut only where a server was disturbed at the time, and an error is answered only where a part that
 //!    all servers need was.

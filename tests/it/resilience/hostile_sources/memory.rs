@@ -19,7 +19,7 @@ use crate::support::packed::gzip;
 /// The memory of one Parquet source, in the configuration of this test.
 const PARQUET_MIB: u64 = 64;
 
-/// What docs/operate.md, Memory, promises of each refresh besides that.
+/// What docs/guides/deploy.md, Memory, promises of each refresh besides that.
 const REFRESH_MIB: u64 = 600;
 
 fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {

@@ -119,7 +119,7 @@ fn markdown_table() -> String {
 
 #[test]
 fn the_page_has_the_table_of_fixed_limits() {
-    check_table("docs/configuration.md", "limits", &markdown_table());
+    check_table("docs/reference/limits.md", "limits", &markdown_table());
 }
 
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.

@@ -1,5 +1,5 @@
 //! Answers that are much larger than what they are made of: they are refused, or come in small parts. Memory is what
-//! the docs/performance.md promises.
+//! the docs/guides/tune.md promises.
 
 use serde_json::json;
 

@@ -1,0 +1,143 @@
+//! Runs the console blocks of each page, in one shell session for each page.
+//!
+//! A page that starts a server on the default port gets nothing but `strata` and the tools. For any other page, a demo
+//! server listens there: a separate one if the page uses a credential, because it might change datasets, or else one
+//! for all such pages.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::documents;
+use super::transcript::{Step, matches, steps};
+use crate::support::machine::{Machine, Server, without_configuration};
+use crate::support::scripts::tool;
+
+/// The ports that pages may name.
+const PORTS: std::ops::Range<u16> = 8080..8090;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Meets {
+    OwnServers,
+    OwnDemo,
+    SharedDemo,
+}
+
+fn meets(steps: &[Step]) -> Meets {
+    let serves = |step: &Step| step.command.contains("strata serve") && !step.command.contains("--listen 127.0.0.1:");
+    if steps.iter().any(serves) {
+        Meets::OwnServers
+    } else if steps.iter().any(|step| ["$TOKEN", "$SECRET"].iter().any(|name| step.command.contains(name))) {
+        Meets::OwnDemo
+    } else {
+        Meets::SharedDemo
+    }
+}
+
+/// A demo server, and the credentials that it printed.
+struct Demo {
+    server: Server,
+    _machine: Machine,
+}
+
+impl Demo {
+    fn start(environment: &[(&str, &str)]) -> Demo {
+        let machine = Machine::new();
+        Demo { server: Server::start(&machine, &["--demo"], environment), _machine: machine }
+    }
+
+    /// The word after `mark` in what the server printed.
+    fn printed(&self, mark: &str) -> &str {
+        let (_, rest) = self.server.greeting.split_once(mark).expect("the demo prints it");
+        rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next().unwrap_or_default()
+    }
+
+    fn environment(&self) -> [(&'static str, String); 2] {
+        [("TOKEN", self.printed("TOKEN=").to_owned()), ("SECRET", self.printed("Bearer ").to_owned())]
+    }
+}
+
+/// Runs the steps of a page; the differences from what it shows.
+fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
+    // All at once, so that they differ.
+    let listeners: Vec<TcpListener> = PORTS.map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    let mut free: Vec<String> =
+        listeners.iter().map(|listener| listener.local_addr().expect("an address").port().to_string()).collect();
+    drop(listeners);
+    if let Some(demo) = demo {
+        free[0] = demo.server.base_url.rsplit_once(':').expect("a port").1.to_owned();
+    }
+    let ports: Vec<(String, String)> = PORTS.map(|port| port.to_string()).zip(free).collect();
+    let replaced = |text: &str, back: bool| {
+        ports.iter().fold(text.to_owned(), |text, (named, free)| match back {
+            true => text.replace(free, named),
+            false => text.replace(named, free),
+        })
+    };
+    // Whatever fails, nothing of it continues to run.
+    let mut script = "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n".to_owned();
+    for (number, step) in steps.iter().enumerate() {
+        script += &format!("{}\nprintf '\\n@step %s@\\n' {number}\n", replaced(&step.command, false));
+    }
+    let machine = Machine::new();
+    let mut command = Command::new("bash");
+    let strata = machine.command::<&str>(&[]);
+    let binaries = Path::new(strata.get_program()).parent().expect("a directory").to_owned();
+    let tools = Path::new(tool("python").get_program()).parent().expect("a directory").to_owned();
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let search = [binaries, tools].into_iter().chain(std::env::split_paths(&others));
+    command.env("PATH", std::env::join_paths(search).expect("a path"));
+    without_configuration(&mut command);
+    command.env("STRATA_SERVER__DRAIN_IDLE_S", "0");
+    command.envs(demo.into_iter().flat_map(Demo::environment));
+    command.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(machine.path("")).stdin(Stdio::null());
+    let output = command.output().expect("bash runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let mut rest = &*printed;
+    let mut differences = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let Some((output, after)) = rest.split_once(&format!("\n@step {number}@\n")) else {
+            differences.push(format!("{path}: `{}` did not end:\n{rest}", step.command));
+            break;
+        };
+        let output = replaced(output, true);
+        if !matches(&step.output, &output) {
+            let expected = step.output.join("\n");
+            differences.push(format!("{path}: `{}` should print\n{expected}\nbut prints\n{output}", step.command));
+        }
+        rest = after;
+    }
+    differences
+}
+
+fn check(kind: Meets) {
+    // It gets more requests in a minute than one reader sends.
+    let shared = (kind == Meets::SharedDemo).then(|| Demo::start(&[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]));
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        let steps = steps(&text);
+        if steps.is_empty() || meets(&steps) != kind {
+            continue;
+        }
+        checked += steps.len();
+        let own = (kind == Meets::OwnDemo).then(|| Demo::start(&[]));
+        wrong.extend(differences(&path, &steps, shared.as_ref().or(own.as_ref())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(checked >= 10, "only {checked} commands ran");
+}
+
+#[test]
+fn commands_with_own_servers_print_their_output() {
+    check(Meets::OwnServers);
+}
+
+#[test]
+fn commands_of_owners_print_their_output() {
+    check(Meets::OwnDemo);
+}
+
+#[test]
+fn commands_of_readers_print_their_output() {
+    check(Meets::SharedDemo);
+}

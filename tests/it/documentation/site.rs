@@ -1,0 +1,22 @@
+//! The documentation as a site.
+
+use std::process::Stdio;
+
+use crate::support::pages::ROOT;
+use crate::support::scripts::tool;
+
+/// Strict: a page without a place in the navigation and a broken link are errors.
+#[test]
+fn site_builds_without_warnings() {
+    let site = tempfile::tempdir().expect("a directory");
+    let build = tool("mkdocs")
+        .args(["build", "--strict", "--site-dir"])
+        .arg(site.path())
+        .current_dir(ROOT)
+        .stdin(Stdio::null())
+        .output();
+    let build = build.expect("mkdocs runs");
+    assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
+    let found = std::fs::read_to_string(site.path().join("search/search_index.json")).expect("a search index");
+    assert!(found.contains("keep_field"), "pages can be searched");
+}
