@@ -8,24 +8,26 @@ use url::Url;
 use super::option::section;
 
 section! {
-    /// The database that knows users, datasets and versions.
+    /// The metadata database of users, datasets, and versions.
     Catalog in "catalog" {
-        /// `sqlite://path/to/file` or `postgres://user:password@host/database`; when not given, the SQLite
-        /// database `catalog.sqlite` in the data directory.
+        /// URL of the metadata database: `sqlite://path/to/file` or `postgres://user:password@host/database`. By
+        /// default, strata uses the SQLite database `catalog.sqlite` in the data directory.
         url: Option<CatalogUrl> = None;
-        /// Seconds that a call waits for a connection to the database, or for a lock of another process. Then it is
-        /// answered with 503.
+        /// Maximum time in seconds that a call waits for a connection to the metadata database, or for a lock that
+        /// another process holds. After that, the call returns 503.
         wait_s: u64 = 5, within 1..=60;
-        /// Changes that owners make in the catalog at the same time. Further ones wait, for `wait_s`. Users share them
-        /// by `fair.share_percent`. Published versions, leases and probes do not count.
+        /// Maximum number of owners' changes that strata makes in the metadata database at the same time. Further
+        /// changes wait for up to `catalog.wait_s`. Users share this limit according to `fair.share_percent`. Published
+        /// versions, leases, and readiness probes do not count.
         writes: u64 = 4, within 1..=1_000;
-        /// Look-ups of callers by token or session at the same time. Further ones wait, for `wait_s`. Networks of
-        /// clients share them by `fair.share_percent`.
+        /// Maximum number of callers that strata looks up by token or session at the same time. Further lookups wait
+        /// for up to `catalog.wait_s`. The networks of the clients share this limit according to `fair.share_percent`.
         look_ups: u64 = 8, within 1..=1_000;
-        /// Changes that may wait, and as many look-ups. Further ones are answered with 503 at once.
+        /// Maximum number of changes that can wait. The same number of lookups can also wait. Further calls return 503
+        /// immediately.
         queue: u64 = 1_000, within 1..=100_000;
-        /// Seconds that a statement may take under PostgreSQL. Then its connection is closed and the call is answered
-        /// with 503.
+        /// Maximum time in seconds for one PostgreSQL statement. If a statement takes longer, strata closes its
+        /// connection, and the call returns 503.
         statement_timeout_s: u64 = 30, within 1..=3_600;
     }
 }

@@ -11,38 +11,43 @@ use super::option::{Violation, section};
 use super::server::ListenAddress;
 
 section! {
-    /// The process among others of the same service. With PostgreSQL, or with one of these options, servers are
-    /// registered in the catalog as nodes.
+    /// The node and its connections to other nodes of the same service. With PostgreSQL, or with any of these options,
+    /// servers register in the metadata database as nodes.
     Cluster in "cluster" {
-        /// The name of this server among those of the service: 1 to 64 letters, digits, `-`, `_` and `.`. Each server
-        /// needs its own. When not given, one is made at random and kept in the data directory, as `node.id`.
+        /// Name of this node: 1 to 64 letters, digits, `-`, `_`, and `.`. Each node of the service needs its own name.
+        /// By default, strata creates a random name and stores it as `node.id` in the data directory.
         node: Option<NodeId> = None;
-        /// The address and port where this server takes tasks of other servers' large queries, as `10.0.0.7:8081`: a
-        /// private one. Refused without `cluster.secret`, and without the role `query`. When not given, it takes none.
+        /// Address and port on which this node accepts tasks of other nodes' large queries, such as `10.0.0.7:8081`.
+        /// You should use a private address. This option requires `cluster.secret` and the role `query`. If it is not
+        /// set, the node accepts no tasks.
         listen: Option<ListenAddress> = None;
-        /// Host and port at which other servers of the service reach `cluster.listen`, as `10.0.0.7:8081`. `strata
-        /// nodes` shows it. When not given, `cluster.listen`. Without `cluster.listen` it is refused.
+        /// Host and port at which other nodes reach `cluster.listen`, such as `10.0.0.7:8081`. `strata nodes` shows
+        /// this address. The default is the value of `cluster.listen`, which you must set to use this option.
         internal_address: Option<InternalAddress> = None;
-        /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, not
-        /// counting blanks at its ends, the same on all. Without it no query is distributed.
+        /// Secret that proves to other nodes that a request comes from a node of the service. It must be the same on
+        /// all nodes, and at least 16 bytes long, not counting leading and trailing whitespace. Without a secret,
+        /// strata does not distribute queries.
         secret: Option<ClusterSecret> = None;
-        /// The file of this server's certificate, in PEM, followed by those that lead from it to `cluster.tls_ca`. With
-        /// it, `cluster.tls_key` and `cluster.tls_ca`, servers connect at `cluster.listen` with TLS, and exchange no
-        /// tasks with those that have none. The files are read again when they change. Needs `cluster.secret`.
+        /// File with this node's certificate in PEM format, followed by any intermediate certificates up to
+        /// `cluster.tls_ca`. If you set this option, you must also set `cluster.tls_key`, `cluster.tls_ca`, and
+        /// `cluster.secret`. Nodes then use TLS for connections to `cluster.listen`, and exchange no tasks with nodes
+        /// that do not use TLS. When the files change, strata reads them again.
         tls_certificate: Option<PathBuf> = None;
-        /// The file of the key of `cluster.tls_certificate`, in PEM, without a passphrase.
+        /// File with the private key of `cluster.tls_certificate`, in PEM format and without a passphrase.
         tls_key: Option<PathBuf> = None;
-        /// The file of the CA certificates, in PEM, that sign the certificates of servers. Servers trust no other CA.
+        /// File with the certificates of the authorities that sign node certificates, in PEM format. Nodes trust no
+        /// other authorities.
         tls_ca: Option<PathBuf> = None;
-        /// Bytes of a version file that a query has to read and that are not in the cache of this server, above which
-        /// it is distributed: each server with the role `query` reads a part. 0: none is.
+        /// Number of bytes above which strata distributes a query, so that each node with the role `query` reads a part
+        /// of the version file. strata counts the bytes that the query has to read and that are not in this node's
+        /// cache. 0 disables distributed queries.
         distribute_bytes: u64 = 128 << 20;
-        /// Tasks of other servers' queries that run at the same time on this one. One user or network may have half of
-        /// them. 0 is one for each of `query.threads`, and at least 4.
+        /// Maximum number of tasks of other nodes' queries that run on this node at the same time. One user or network
+        /// can use half of them. 0 means one per query thread (`query.threads`), but at least 4.
         tasks: u64 = 0, within 0..=10_000;
-        /// Seconds without a sign of life in the catalog after which a server counts as lost. The datasets that it was
-        /// refreshing are then free. A server gives six signs of life in that time. The clocks of the servers must
-        /// agree better than this.
+        /// Time in seconds without a heartbeat in the metadata database after which a node is considered lost. The
+        /// datasets that the lost node was refreshing can then be refreshed again. Each node sends six heartbeats
+        /// during this time. The clocks of any two nodes must differ by less than this time.
         lost_after_s: u64 = 30, within 5..=3_600;
     }
 }

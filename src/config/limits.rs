@@ -8,54 +8,55 @@ use url::Url;
 use super::option::section;
 
 section! {
-    /// What the service accepts.
+    /// Limits of requests to the service.
     Limits in "limits" {
-        /// Bytes of one entity, as JSON.
+        /// Maximum size in bytes of one entity as JSON.
         entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
-        /// Bytes of one entity as it is written in an answer, or four times its JSON if that is more. An entity that is
-        /// indented, flattened or written as XML may be many times as large as its JSON.
+        /// Maximum size in bytes of one entity in a response, or four times the size of its JSON if that is more. An
+        /// entity that is indented, flattened, or written as XML can be many times as large as its JSON.
         encoded_entity_bytes: u64 = 64 << 20, within 1_024..=4 << 30;
-        /// Bytes of the body of a management request. Pushed and saved entities have bounds of their own.
+        /// Maximum size in bytes of the body of a management request. Pushed and saved entities have their own limits.
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
-        /// Seconds in which the body of a management request must come. The small body of a log-in has at most
-        /// `server.header_timeout_s`. One above 64 KiB must come at an even pace, and be 10 s behind it at most;
-        /// without a `Content-Length` that is the pace of the largest one.
+        /// Maximum time in seconds to receive the body of a management request. For the small body of a login request,
+        /// `server.header_timeout_s` applies if it is shorter. A body larger than 64 KiB must arrive at a steady rate,
+        /// and can fall behind by at most 10 s. Without `Content-Length`, strata calculates this rate for the largest
+        /// body that it accepts.
         body_timeout_s: u64 = 60, within 1..=3_600;
-        /// Bytes per second that a body of entities must bring, measured over `limits.body_rate_window_s` of waiting
-        /// for it. 0 is any number.
+        /// Minimum transfer rate of a body of entities, in bytes per second. strata measures the rate over
+        /// `limits.body_rate_window_s` of waiting for the body. 0 disables this limit.
         body_min_bytes_per_s: u64 = 1_024, within 0..=1 << 30;
-        /// Seconds over which `limits.body_min_bytes_per_s` is measured.
+        /// Time in seconds over which strata measures the transfer rate for `limits.body_min_bytes_per_s`.
         body_rate_window_s: u64 = 30, within 1..=3_600;
-        /// Bytes that are read and dropped of a body that nobody uses: that of a refused request, of a GET, or of
-        /// another call whose handler reads no body, such as a ping. So a client that sends its whole body first sees
-        /// the answer. 0 reads none.
+        /// Maximum number of bytes that strata reads and discards from an unused body. This is the body of a rejected
+        /// request, of a GET, or of another call that reads no body, such as a ping. A client that sends its whole body
+        /// first can therefore still receive the response. 0 means that strata reads nothing.
         refused_body_bytes: u64 = 256 << 20, within 0..=1 << 40;
-        /// Seconds in which such a body is read.
+        /// Maximum time in seconds for which strata reads an unused body, as described for `limits.refused_body_bytes`.
         refused_body_s: u64 = 30, within 1..=3_600;
-        /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
+        /// Maximum number of columns in a table (`format=csv`, `tsv`, or `parquet`).
         columns: u64 = 10_000, within 1..=100_000;
-        /// Requests that one client may make in 60 seconds. Requests to private datasets with an `Authorization` do not
-        /// count. 0 is any number.
+        /// Maximum number of requests that one client can make in 60 seconds. Requests to private datasets with an
+        /// `Authorization` header do not count. 0 disables this limit.
         public_per_minute: u64 = 100, within 0..=1_000_000_000;
-        /// Requests with an `Authorization` that one client may make to private datasets in 60 seconds. 0 is any
-        /// number.
+        /// Maximum number of requests with an `Authorization` header that one client can make to private datasets in 60
+        /// seconds. 0 disables this limit.
         private_per_minute: u64 = 300, within 0..=1_000_000_000;
-        /// Wrong passwords in a row that one client may try for one e-mail address without waiting. After each further
-        /// one it waits twice as long as before, from 1 s to 15 min. In 60 seconds one client may try three times as
-        /// many log-ins in total. 0 is any number.
+        /// Number of consecutive wrong passwords that one client can try for one email address without waiting. Each
+        /// further wrong password doubles the waiting time, from 1 s up to 15 min. For all email addresses in total, a
+        /// client can attempt three times as many logins in 60 seconds. 0 disables these limits.
         logins_per_minute: u64 = 10, within 0..=1_000_000_000;
-        /// Wrong passwords for one e-mail address in an hour. All clients from which nobody has logged in to it share
-        /// them. 0 is any number.
+        /// Maximum number of wrong passwords for one email address in an hour. All clients from which no one has logged
+        /// in with that address share this limit. 0 disables it.
         account_logins_per_hour: u64 = 100, within 0..=1_000_000_000;
-        /// Streams of all users together, open at the same time, that tell how far a refresh is. A user has four at
-        /// most.
+        /// Maximum number of open streams that report the progress of a refresh, for all users in total. Each user can
+        /// have up to four open streams.
         refresh_streams: u64 = 1_000, within 1..=100_000;
-        /// `redis://user:password@host:6379/0`, or `rediss://` with TLS: the Redis or Valkey in which all processes of
-        /// a service count requests and log-ins together. When not given, each process counts for itself. It also does
-        /// so while Redis does not answer.
+        /// URL of the Redis or Valkey server in which all processes of a service count requests and logins together:
+        /// `redis://user:password@host:6379/0`, or `rediss://` for TLS. If this option is not set, or while Redis does
+        /// not respond, each process uses its own counts.
         redis_url: Option<RedisUrl> = None;
-        /// Milliseconds that a request waits for Redis. Then the process counts for itself, and asks Redis in the
-        /// background until it answers again.
+        /// Maximum time in milliseconds that a request waits for Redis. After that, the process uses its own counts,
+        /// and retries Redis in the background until it responds again.
         redis_timeout_ms: u64 = 5, within 1..=1_000;
     }
 }

@@ -5,16 +5,17 @@ use serde::Deserialize;
 use super::option::{OptionKind, OptionValue, section};
 
 section! {
-    /// What is logged, on standard error, and how.
+    /// What strata logs to standard error, and in which format.
     Log in "log" {
-        /// `text` for people, `json` for machines: one object per line.
+        /// Format of the log: `text` for people, or `json` for machines, with one object per line.
         format: LogFormat = LogFormat::Text;
-        /// The least severe level that is logged: `error`, `warn`, `info`, `debug`, `trace` or `off`. Add levels of
-        /// single modules as `info,strata::query=debug`. When not given, `info` for `serve` and `warn` for the other
-        /// commands.
+        /// Least severe level that strata logs: `error`, `warn`, `info`, `debug`, `trace`, or `off`. You can add levels
+        /// for single modules, such as `info,strata::query=debug`. The default is `info` for `serve`, and `warn` for
+        /// all other commands.
         level: Option<LogFilter> = None;
-        /// Milliseconds after which a request is logged once more, with its query string and the plan of its query. 0
-        /// is never. Query strings are the callers' data, so no other line holds them.
+        /// Time in milliseconds after which strata logs a request a second time, with its query string and its query
+        /// plan. 0 disables these log lines. Query strings are the data of the callers, so strata does not write them
+        /// to any other log line.
         slow_request_ms: u64 = 0;
     }
 }

@@ -8,20 +8,20 @@ use serde::Deserialize;
 use super::option::section;
 
 section! {
-    /// Where outgoing requests may go.
+    /// Where outgoing requests can go.
     Net in "net" {
-        /// Networks that sources and webhooks may reach besides public ones, as `10.0.0.0/8`, `fd00::/8` or a single
-        /// address. None when not given.
+        /// Networks that sources and webhooks can reach in addition to public ones, such as `10.0.0.0/8`, `fd00::/8`,
+        /// or a single address. By default, strata connects only to public addresses.
         allow: Networks = Networks::default();
-        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`.
-        /// Those of `/etc/resolv.conf` when none are given. The hosts file is read first. The names of catalog and
-        /// store resolve as the system does.
+        /// Name servers that strata queries for the hosts of sources and webhooks, such as `192.0.2.53` or
+        /// `[2001:db8::53]:5353`. The default is the list in `/etc/resolv.conf`. strata reads the hosts file first. For
+        /// the hosts of the metadata database and the store, strata uses the resolver of the operating system.
         name_servers: NameServers = NameServers::default();
-        /// Names of hosts that are looked up at the same time.
+        /// Maximum number of host names that strata looks up at the same time.
         look_ups: u64 = 256, within 1..=100_000;
-        /// Names that are looked up at the same time for the sources and webhooks of one user.
+        /// Maximum number of host names that strata looks up at the same time for the sources and webhooks of one user.
         user_look_ups: u64 = 16, within 1..=100_000;
-        /// Seconds that one look-up may take, with the wait before it starts.
+        /// Maximum time in seconds for one lookup, including the time that it waits to start.
         look_up_timeout_s: u64 = 5, within 1..=60;
     }
 }

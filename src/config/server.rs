@@ -10,67 +10,73 @@ use url::Url;
 use super::option::{OptionKind, OptionValue, section};
 
 section! {
-    /// Where the service listens and how it treats connections.
+    /// Where the service listens, and how it handles connections.
     Server in "server" {
-        /// Address and port to listen on, as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`; port 0 takes
-        /// any free one.
+        /// Address and port to listen on, such as `127.0.0.1:8080`, `[::1]:8080`, or `localhost:8080`. Port 0 selects
+        /// any free port.
         listen: ListenAddress = ListenAddress("127.0.0.1:8080".to_owned());
-        /// Seconds that requests in flight may take to finish after SIGTERM, SIGINT or SIGHUP, before their connections
-        /// are closed.
+        /// Maximum time in seconds for requests in flight to finish after SIGTERM, SIGINT, or SIGHUP. After that,
+        /// strata closes their connections.
         drain_s: u64 = 30, within 0..=3_600;
-        /// Seconds that a client may take to send the head of a request, and that a connection may be idle.
+        /// Maximum time in seconds for a client to send the head of a request. It is also the maximum time that a
+        /// connection can be idle.
         header_timeout_s: u64 = 15, within 1..=3_600;
-        /// Addresses and networks (`10.0.0.0/8`, `2001:db8::/32`) of the proxies whose `X-Forwarded-For` or `Forwarded`
-        /// is believed.
+        /// Addresses and networks of the proxies whose `X-Forwarded-For` or `Forwarded` headers strata trusts, such as
+        /// `10.0.0.0/8` or `2001:db8::/32`.
         trusted_proxies: TrustedProxies = TrustedProxies::default();
-        /// Where clients reach the service, as `https://data.example.org`. The ping URLs that owners see begin with it.
-        /// Session cookies are `Secure` when it is https. It is not a foreign origin. When not given, each request
-        /// gives it: its `Host`, and the scheme that a trusted proxy names.
+        /// URL at which clients reach the service, such as `https://data.example.org`. The ping URLs that owners see
+        /// begin with this URL. If the scheme is `https`, session cookies are `Secure`. strata does not treat the
+        /// origin of this URL as foreign. If this option is not set, each request determines the URL: strata uses its
+        /// `Host` header and the scheme that a trusted proxy reports.
         public_url: Option<PublicUrl> = None;
-        /// Names of hosts, such as `strata.internal`, that `Host` and `Origin` of a call to `/mcp` may name. `Host` may
-        /// also be an IP address, `localhost`, or the host of `server.public_url` or `server.listen`. `Origin` may also
-        /// be `server.public_url` or have the host and port of `Host`.
+        /// Host names, such as `strata.internal`, that calls to `/mcp` can use in `Host` and `Origin`. `Host` can also
+        /// be an IP address, `localhost`, or the host of `server.public_url` or `server.listen`. `Origin` can also be
+        /// `server.public_url`, or have the same host and port as `Host`.
         allowed_hosts: HostNames = HostNames::default();
-        /// Connections served at the same time, fewer if the process may not open as many files. Each further
-        /// connection closes one that waits for its client: of the client that has most, the one that has waited
-        /// longest. If none waits for its client, the new connection waits.
+        /// Maximum number of connections that are served at the same time. The limit is lower if the process cannot
+        /// open enough files. When the limit is reached, each new connection replaces one that is waiting for its
+        /// client. strata selects the client with the most connections and closes the connection of this client that
+        /// has waited longest. If no connection is waiting for its client, the new connection waits.
         connections: u64 = 4_096, within 1..=1_000_000;
-        /// Connections of one client (an IPv4 address, or an IPv6 network of 64 bits) served at the same time. For a
-        /// further one, the one that has been idle longest is closed, or the new one is answered 503. 0 is no limit.
-        /// `server.trusted_proxies` have no limit.
+        /// Maximum number of connections of one client (an IPv4 address or a 64-bit IPv6 network) that are served at
+        /// the same time. If the client opens another one, strata closes the client's connection that has been idle
+        /// longest. If none is idle, the new connection receives 503. 0 disables this limit. It does not apply to
+        /// `server.trusted_proxies`.
         connections_per_client: u64 = 512, within 0..=1_000_000;
-        /// Bytes of the head of a request.
+        /// Maximum size in bytes of the head of a request.
         header_bytes: u64 = 128 << 10, within 8_192..=16 << 20;
-        /// Requests at the same time on one HTTP/2 connection.
+        /// Maximum number of concurrent requests on one HTTP/2 connection.
         concurrent_streams: u64 = 128, within 1..=10_000;
-        /// Seconds between two pings that ask an HTTP/2 client whether it is still there. The client may take as long
-        /// to answer, or `server.write_stall_s` if that is longer.
+        /// Time in seconds between two HTTP/2 pings, which check whether the client is still connected. The client must
+        /// respond within the same time, or within `server.write_stall_s` if that is longer.
         keep_alive_s: u64 = 30, within 1..=3_600;
-        /// Seconds in which a client must take all bytes that are ready for it, or 16 KiB of them. Otherwise it is cut.
+        /// Maximum time in seconds for a client to receive all bytes that are ready for it, or at least 16 KiB of them.
+        /// If the client takes longer, strata closes the connection.
         write_stall_s: u64 = 60, within 1..=3_600;
-        /// Seconds that a client may take to receive an answer, from its head to its last byte. Then nothing more is
-        /// sent. What it was sent it must take within `server.write_stall_s`, or it is cut.
+        /// Maximum time in seconds for a client to receive a response, from its head to its last byte. After that,
+        /// strata sends nothing more. If the client does not receive the bytes that were already sent within
+        /// `server.write_stall_s`, strata closes the connection.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
-        /// Seconds after SIGTERM, SIGINT or SIGHUP in which requests are still accepted while `/readyz` answers 503, so
-        /// that a load balancer can react.
+        /// Time in seconds after SIGTERM, SIGINT, or SIGHUP during which strata still accepts requests but `/readyz`
+        /// returns 503. This gives a load balancer time to react.
         drain_notice_s: u64 = 0, within 0..=3_600;
-        /// Seconds after `server.drain_notice_s` in which an idle connection may make one more request. So a request
-        /// that is on its way gets its answer.
+        /// Time in seconds after `server.drain_notice_s` during which an idle connection can make one more request. A
+        /// request that is already on its way therefore gets its response.
         drain_idle_s: u64 = 2, within 0..=3_600;
-        /// Seconds for which an answer of `/readyz` holds. One small write to the catalog and one to the store find the
-        /// answer. Further probes in that time cost nothing more.
+        /// Time in seconds for which strata reuses the result of a `/readyz` probe. A probe makes one small write to
+        /// the metadata database and one to the store. Further probes during this time cause no additional work.
         ready_probe_s: u64 = 2, within 1..=60;
-        /// What the process does: `http` answers requests; `refresh` runs schedules and makes versions, sends webhooks,
-        /// sweeps and scrubs; `query` takes parts of large queries, its own and those of other processes. Without
-        /// `http` only `/healthz`, `/readyz` and `/metrics` are answered, other paths with 503. Without `refresh` calls
-        /// that make versions are answered with 503.
+        /// Roles of the process. `http` serves requests. `refresh` runs schedules, creates versions, sends webhooks,
+        /// and runs sweeps and scrubs. `query` runs parts of large queries, both its own and those of other processes.
+        /// Without `http`, only `/healthz`, `/readyz`, and `/metrics` work, and other paths return 503. Without
+        /// `refresh`, calls that create versions return 503.
         roles: Roles = Roles::all();
-        /// Whether the process runs schedules, sends webhooks, sweeps, scrubs and makes exports ahead. With false it
-        /// only answers requests. So a copy of the data can be served beside the original. What is due stays due.
-        /// `serve --no-background` sets it to false.
+        /// Whether the process runs schedules, sends webhooks, runs sweeps and scrubs, and builds exports in advance.
+        /// If false, the process only serves requests, so you can serve a copy of the data next to the original. Work
+        /// that is due stays due. `serve --no-background` sets this option to false.
         background: bool = true;
-        /// Whether the service has the dashboard: pages for people at `/` and below `/ui/`. With false these paths do
-        /// not exist.
+        /// Whether the service provides the dashboard, which consists of web pages at `/` and below `/ui/`. If false,
+        /// these paths do not exist.
         dashboard: bool = true;
     }
 }

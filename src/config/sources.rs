@@ -5,55 +5,59 @@ use serde::Deserialize;
 use super::option::section;
 
 section! {
-    /// The bounds of sources and of fetching them.
+    /// The limits of sources, and of fetching them.
     Sources in "sources" {
-        /// Bytes of one source, as it comes and after decompression.
+        /// Maximum size in bytes of one source, both as received and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
-        /// How many times the bytes received from a source its decoded size may be. This bounds decompressed bytes, the
-        /// sizes that a Parquet file announces, and the text of its entities.
+        /// Maximum ratio of the decoded size of a source to the number of bytes received. strata applies this limit to
+        /// the decompressed bytes, to the sizes that a Parquet file declares, and to the text of the entities.
         max_expansion: u64 = 500, within 1..=1 << 50;
-        /// Decoded bytes that any source may have, even if few bytes were received.
+        /// Decoded bytes that any source can have, even if strata has received only a few bytes.
+        /// `sources.max_expansion` applies only above this size.
         free_expansion_bytes: u64 = 64 << 20, within 0..=1 << 50;
-        /// Bytes of history that a Zstandard frame may need, rounded down to a power of two. `zstd --long` needs 128
-        /// MiB.
+        /// Maximum window size in bytes of a Zstandard frame, rounded down to a power of two. Files that were
+        /// compressed with `zstd --long` need 128 MiB.
         zstd_window_bytes: u64 = 128 << 20, within 1_024..=1 << 31;
-        /// Columns that a table (csv, tsv, parquet) may have.
+        /// Maximum number of columns in a table (CSV, TSV, or Parquet).
         max_columns: u64 = 100_000, within 1..=10_000_000;
-        /// Bytes of memory that decoding one Parquet source may take, as the file announces: its metadata, a page and a
-        /// dictionary of each column, and a batch of rows.
+        /// Maximum memory in bytes for decoding one Parquet source, according to the sizes that the file declares. This
+        /// includes its metadata, one page and one dictionary per column, and a batch of rows.
         parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
-        /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded
-        /// and written, all users together.
+        /// Maximum disk space in bytes in the data directory for sources and pushed bodies while strata receives,
+        /// decodes, and writes them. All users share this space.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
-        /// Bytes of `sources.spool_bytes` that one user may take. A user also has at most `fair.space_percent` of what
-        /// the others leave.
+        /// Maximum number of bytes of `sources.spool_bytes` that one user can use. In addition, each user can use at
+        /// most `fair.space_percent` of the space that other users do not use.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
-        /// Bytes of the data directory's disk that sources, pushed bodies, Parquet exports and what queries spill leave
-        /// free. Exports that nobody reads are dropped where there is less.
+        /// Bytes that must remain free on the disk of the data directory. Sources, pushed bodies, Parquet exports, and
+        /// spilled data cannot use this reserve. If less space is free, strata removes exports that no one is reading.
         disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;
-        /// Seconds that fetching one source may take in total, with its decoding.
+        /// Maximum total time in seconds to fetch and decode one source.
         timeout_s: u64 = 3_600, within 1..=86_400;
-        /// Seconds for a connection to a source's server, TLS included.
+        /// Maximum time in seconds to connect to a source's server, including TLS.
         connect_timeout_s: u64 = 10, within 1..=3_600;
-        /// Seconds from the request to the head of the answer, redirects included.
+        /// Maximum time in seconds from the request for a source to the head of the response, including redirects.
         answer_timeout_s: u64 = 60, within 1..=86_400;
-        /// Seconds that a source, or a pushed body, may send nothing.
+        /// Maximum time in seconds during which a source or a pushed body can send no data.
         idle_timeout_s: u64 = 60, within 1..=86_400;
-        /// Redirects that are followed for one source.
+        /// Maximum number of redirects that strata follows for one source.
         redirects: u64 = 5, within 0..=20;
-        /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as `incoming`.
-        /// None when not given.
+        /// Folder of the store, below `store.url`, whose objects can be sources of datasets, such as `incoming`. If
+        /// this option is not set, objects in the store cannot be sources.
         prefix: Option<SourcePrefix> = None;
-        /// Sources and pushed bodies that one process receives at the same time. Further ones wait for a permit. Users
-        /// share the permits by `fair.share_percent`.
+        /// Maximum number of sources and pushed bodies that one process receives at the same time. Further ones wait
+        /// for a permit. Users share the permits according to `fair.share_percent`.
         receiving: u64 = 256, within 4..=100_000;
-        /// Refreshes that one process decodes and writes at the same time. A refresh needs a permit once its source or
-        /// body is received. Further ones wait. Users share the permits by `fair.share_percent`.
+        /// Maximum number of refreshes that one process decodes and writes at the same time. A refresh needs a permit
+        /// once its source or body has been received. Further refreshes wait. Users share the permits according to
+        /// `fair.share_percent`.
         concurrent: u64 = 4, within 1..=256;
-        /// Refreshes that may wait for a permit of `sources.concurrent`. Further ones are refused.
+        /// Maximum number of refreshes that can wait for a `sources.concurrent` permit. strata rejects further
+        /// refreshes.
         queue: u64 = 1_000, within 1..=100_000;
-        /// Seconds over which scheduled refreshes are spread, so that those of one minute do not all start at once. The
-        /// spread is at most a tenth of the schedule's interval. A dataset's share of it never changes.
+        /// Time in seconds over which strata spreads scheduled refreshes, so that refreshes that are due in the same
+        /// minute do not all start at once. The spread is at most a tenth of the schedule's interval. The position of a
+        /// dataset within the spread never changes.
         schedule_spread_s: u64 = 900, within 0..=3_600;
     }
 }

@@ -7,23 +7,26 @@ use url::Url;
 use super::option::{Violation, section};
 
 section! {
-    /// Where the version files lie.
+    /// Where the version files are stored.
     Store in "store" {
-        /// A directory (created when missing), `file:///path`, `s3://bucket/prefix`, or `memory://` (gone when the
-        /// process ends); when not given, the directory `store` in the data directory.
+        /// Location of the version files: a directory, `file:///path`, `s3://bucket/prefix`, or `memory://`. strata
+        /// creates the directory if it does not exist. The files in a `memory://` store are lost when the process ends.
+        /// By default, strata uses the directory `store` in the data directory.
         url: Option<StoreUrl> = None;
-        /// Endpoint of an S3-compatible server, such as `https://s3.example.org`; `AWS_ENDPOINT_URL` when not given.
+        /// Endpoint of an S3-compatible service, such as `https://s3.example.org`. The default is the value of the
+        /// environment variable `AWS_ENDPOINT_URL`.
         endpoint: Option<Endpoint> = None;
-        /// Region of the bucket; `AWS_REGION` when not given.
+        /// Region of the S3 bucket. The default is the value of the environment variable `AWS_REGION`.
         region: Option<String> = None;
-        /// Access key of an S3 store, together with `store.secret_access_key`; `AWS_ACCESS_KEY_ID` when not given.
+        /// Access key of the S3 store, which you must set together with `store.secret_access_key`. The default is the
+        /// value of the environment variable `AWS_ACCESS_KEY_ID`.
         access_key_id: Option<String> = None;
-        /// Secret key of an S3 store; `AWS_SECRET_ACCESS_KEY` when not given.
+        /// Secret key of the S3 store. The default is the value of the environment variable `AWS_SECRET_ACCESS_KEY`.
         secret_access_key: Option<Secret> = None;
-        /// Whether `store.endpoint` may be plain `http`.
+        /// Whether the URL in `store.endpoint` can use plain `http`.
         allow_http: bool = false;
-        /// Seconds for which a call is tried again if an S3 store fails it or does not answer. Then it counts as
-        /// failed, and requests that need the store are 503.
+        /// Maximum time in seconds for which strata retries a call that an S3 store fails or does not answer. After
+        /// that, the call counts as failed, and requests that need the store return 503.
         retry_s: u64 = 20, within 0..=600;
     }
 }
