@@ -158,52 +158,58 @@ macro_rules! registry {
 }
 
 registry! {
-    /// 1, for the build that runs.
+    /// Always 1. `version` is the version of the running build.
     build_info: Gauges = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
-    /// Requests whose answer has ended, complete or cut. `route` is the pattern of the path, `none` for paths without
-    /// one. `status` is `none` if the client left before the answer began. `format` is that of the body.
+    /// Requests whose response has ended, whether complete or interrupted. `route` is the pattern of the path, or
+    /// `none` if no route matches. `status` is `none` if the client disconnected before the response started. `format`
+    /// is the format of the response body.
     requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
-    /// Seconds from the end of a request's head to the head of its answer.
+    /// Seconds from the end of the request head to the response head.
     answer_start_seconds: Histograms = "strata_http_answer_start_seconds" ["route"];
-    /// Seconds from the end of a request's head to the end of its answer's body, read by the client.
+    /// Seconds from the end of the request head to the end of the response body, including the time that the client
+    /// takes to read it.
     answer_seconds: Histograms = "strata_http_answer_seconds" ["route"];
-    /// Bytes of bodies given to connections.
+    /// Bytes of response bodies written to connections.
     sent_bytes: Counters = "strata_http_sent_bytes_total" ["route"];
-    /// Bodies that ended before they were complete: the client left or was too slow, or the rest could not be read.
+    /// Response bodies that ended early, because the client disconnected or was too slow, or because strata could not
+    /// read the rest.
     cut_bodies: Counter = "strata_http_cut_bodies_total";
-    /// Connections that are open.
+    /// Open connections.
     connections: Gauge = "strata_connections";
-    /// Connections accepted.
+    /// Accepted connections.
     accepted_connections: Counter = "strata_connections_accepted_total";
-    /// Connections that waited for their clients and were closed to make room for another one. There were
-    /// `server.connections`, or `server.connections_per_client` of one client, or no descriptors.
+    /// Connections waiting for their clients that strata closed to make room for a new connection. This happens if the
+    /// server has reached `server.connections`, if one client has reached `server.connections_per_client`, or if the
+    /// process has run out of file descriptors.
     released_connections: Counter = "strata_connections_released_total";
-    /// Connections that were refused. `reason` is `client` (the client has `server.connections_per_client`), `full`
-    /// (there are `server.connections`, and the client has many of them) or `descriptors` (the process has none left).
+    /// Refused connections. `reason` is `client` (the client has reached `server.connections_per_client`), `full` (the
+    /// server has reached `server.connections`, and many of the connections belong to this client), or `descriptors`
+    /// (the process has run out of file descriptors).
     refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
-    /// Connections that were cut because an answer took longer than `server.answer_timeout_s`, or because the client
-    /// took nothing of it for `server.write_stall_s`.
+    /// Connections closed because a response took longer than `server.answer_timeout_s`, or because the client read
+    /// nothing for `server.write_stall_s`.
     overdue_connections: Counter = "strata_connections_overdue_total";
-    /// Connections that were cut because their clients sent too many HTTP/2 frames beside requests (PING, SETTINGS,
-    /// WINDOW_UPDATE, empty DATA).
+    /// Connections closed because the client sent too many HTTP/2 frames in addition to its requests (PING, SETTINGS,
+    /// WINDOW_UPDATE, or empty DATA frames).
     flooding_connections: Counter = "strata_connections_flooding_total";
-    /// Polls of request handlers that took longer than 10 ms on a thread that serves connections. Other requests of
-    /// the thread waited for as long.
+    /// Polls of request handlers that took longer than 10 ms on a thread that serves connections. Other requests on the
+    /// same thread had to wait during this time.
     long_polls: Counter = "strata_long_polls_total";
-    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free`
-    /// (a range of an export whose download was counted before).
+    /// Rate limit decisions. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free` (the
+    /// request was for a range of an export whose download had already been counted).
     limiter_decisions: Counters = "strata_limiter_decisions_total"
         ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
-    /// 1 while processes count together in the Redis of `limits.redis_url`, 0 while this process counts for itself.
+    /// 1 while processes share counters in the Redis at `limits.redis_url`, and 0 while this process uses its own
+    /// counters.
     redis_up: Gauge = "strata_redis_up";
-    /// Calls to Redis. `outcome` is `answered`, `late` (no answer within `limits.redis_timeout_ms`), `failed`, `away`
-    /// (Redis did not answer before, so it was not asked) or `full` (too many calls waited). Without an answer the
-    /// process counts for itself.
+    /// Calls to Redis. `outcome` is `answered`, `late` (no response within `limits.redis_timeout_ms`), `failed`, `away`
+    /// (not sent, because Redis had stopped responding), or `full` (not sent, because too many calls were pending). If
+    /// a call gets no response, the process falls back to its own counters.
     redis_calls: Counters = "strata_redis_calls_total" ["outcome": &["answered", "late", "failed", "away", "full"]];
-    /// Seconds of the calls that Redis answered.
+    /// Seconds that Redis took to respond. Only calls with the outcome `answered` count.
     redis_seconds: Histogram = "strata_redis_seconds";
-    /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
-    /// (because of the caller), `failed` (because of the service) or `left` (the client left).
+    /// MCP tool calls that have ended. `tool` is `none` if the requested tool does not exist. `outcome` is `done`,
+    /// `refused` (the caller made an error), `failed` (strata caused an error), or `left` (the client disconnected).
     tool_calls: Counters = "strata_tool_calls_total" [
         "tool": &[
             "list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit",
@@ -211,134 +217,144 @@ registry! {
         ],
         "outcome": &["done", "refused", "failed", "left"]
     ];
-    /// Refreshes that ended, with any trigger. The import that creates a dataset does not count. `outcome` is
-    /// `published` or `failed`.
+    /// Refreshes that have ended, regardless of their trigger. The import that creates a dataset does not count.
+    /// `outcome` is `published` or `failed`.
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
-    /// Seconds of these refreshes, from holding the dataset to the end.
+    /// Seconds that the refreshes in `strata_refreshes_total` took, from acquiring the lease on the dataset to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
-    /// Servers that have registered in the catalog, as this one sees them. `state` is `alive`, or `lost` (no sign of
-    /// life for `cluster.lost_after_s`; forgotten after a day). 0 where servers do not register.
+    /// Nodes that are registered in the metadata database, as seen by this node. `state` is `alive` or `lost` (no
+    /// heartbeat for `cluster.lost_after_s`). strata forgets lost nodes after a day. Both values are 0 if nodes do not
+    /// register.
     nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
-    /// Those that are alive and have a role of `server.roles`. Alert on a `role` that none has.
+    /// Online nodes with each role of `server.roles`. You should set an alert for any `role` whose value is 0.
     node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
-    /// Queries and steps of diffs of this node that were distributed, because they had to read more than
-    /// `cluster.distribute_bytes`. `outcome` is `answered`, or `repeated` (something failed or took too long, and this
-    /// node ran them alone).
+    /// Queries and diff steps of this node that were distributed, because they had to read more than
+    /// `cluster.distribute_bytes`. `outcome` is `answered` or `repeated` (something failed or took too long, so this
+    /// node repeated the work without other nodes).
     distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
-    /// Tasks of other nodes' queries on this node. `outcome` is `done`, `failed`, `stopped` (the other node had enough,
-    /// or was gone), `busy` (no permit of `cluster.tasks` in 2 s) or `refused` (a request without a token of a node of
-    /// this service and version, or a connection that was closed because it had none, or too many beside it).
+    /// Tasks that this node received for other nodes' queries. `outcome` is `done`, `failed`, `stopped` (the other node
+    /// needed no more results or disconnected), `busy` (no permit of `cluster.tasks` was available within 2 s), or
+    /// `refused`. `refused` counts requests without a token from a node of the same service and version. It also counts
+    /// connections that were closed because they sent no such token, or because too many were open.
     node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
-    /// When the certificate of this server (`cluster.tls_certificate`) expires, in seconds since 1970. 0 without one.
+    /// Unix time in seconds at which this node's certificate (`cluster.tls_certificate`) expires, or 0 if there is no
+    /// certificate.
     node_certificate_expires: Gauge = "strata_node_certificate_expires";
-    /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
-    /// it had looked up. Only with PostgreSQL.
+    /// Times that the process was notified of changes in the metadata database and dropped its cached look-ups. Changes
+    /// by this process and by other processes both count. This counter increases only with PostgreSQL.
     heard_changes: Counter = "strata_heard_changes_total";
-    /// Webhooks that were sent. `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
+    /// Webhook requests that strata sent. `outcome` is `accepted` (a 2xx status), `rejected` (any other status), or
+    /// `unanswered` (no response).
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
-    /// Reads that `/dataset/usage` does not count, because the catalog took no counts for long, or too many datasets
-    /// were read at once.
+    /// Requests missing from `/dataset/usage`, because strata could not save counts to the metadata database for a long
+    /// time, or because too many datasets were queried at once.
     usage_lost_requests: Counter = "strata_usage_lost_requests_total";
-    /// Files of the store that a sweep tried to remove. `outcome` is `removed` or `failed`.
+    /// Files that a sweep tried to remove from the store. `outcome` is `removed` or `failed`.
     swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
     /// Bytes of version files that scrubs have read.
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
-    /// Damaged version files that scrubs have found. Each scrub counts a file again.
+    /// Damaged version files that scrubs have found. Each scrub counts a damaged file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
-    /// Parquet exports that were begun before they were asked for. `outcome` is `made`, `gave_way` (somebody waited, or
-    /// memory or disk was short; it is tried again), `no_room` (it is not kept) or `failed`.
+    /// Parquet exports that strata tried to build before a client requested them. `outcome` is `made`, `gave_way`
+    /// (postponed, because requests were waiting or memory or disk space was low), `no_room` (strata could not cache
+    /// the export), or `failed`.
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
-    /// Parquet exports that servers share. `outcome` is `stored` (made here, and put into the store), `fetched` (from
-    /// the store, instead of making it), `second` (made here while another server did), `damaged` (what the store had
-    /// was none, so it was made), `busy` (the store was too slow with others, so this server does without) or `failed`
-    /// (store or catalog did not answer, so this server does without).
+    /// Parquet exports that nodes share. `outcome` is `stored` (built on this node and written to the store), `fetched`
+    /// (read from the store instead of being built), or `second` (built on this node at the same time as on another
+    /// node). It is `damaged` if the stored export was missing or damaged, so this node built its own. It is `busy` if
+    /// this node timed out waiting for other transfers, or `failed` if the store or the metadata database did not
+    /// respond. In both cases, this node continues without sharing the export.
     shared_exports: Counters = "strata_shared_exports_total"
         ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];
-    /// Heavy queries that select entities or find their columns.
+    /// Heavy queries that are selecting entities or determining the columns of a table.
     heavy_running: Gauge = "strata_heavy_queries_running";
-    /// Heavy queries that wait for a permit.
+    /// Heavy queries that are waiting for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub`, `exports`,
-    /// `usage`, `nodes`, `changes` or `damage`. Each loop starts again after a pause.
+    /// Panics in strata's background loops. `loop` is the name of the loop: `scheduler`, `deliveries`, `sweep`,
+    /// `scrub`, `exports`, `usage`, `nodes`, `changes`, or `damage`. strata restarts the loop after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
         ["loop": &["changes", "damage", "deliveries", "exports", "nodes", "scheduler", "scrub", "sweep", "usage"]];
-    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
-    /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
-    /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
-    /// (`refresh`), log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet
-    /// exports (`parquet`), bytes of large responses that are built as a whole (`response`), bytes of streams of large
-    /// entities (`stream_unit`), and parts of streamed answers (`unit`, `long_unit` after the first 4 MiB of an
-    /// answer). `outcome` is `entered`, `full` (the queue was full), `late` (the request waited too long) or `left`
-    /// (the client left).
+    /// Requests that have reached a gate. `gate` is `heavy` for `query.heavy_queries`, `medium` for
+    /// `query.medium_queries`, `light` for `query.light_queries`, `diff` for `query.diffs`, `stream` for
+    /// `query.streams`, `catalog_write` for `catalog.writes`, `catalog_look_up` for `catalog.look_ups`, `receive` for
+    /// `sources.receiving`, and `refresh` for `sources.concurrent`. Other gates limit log-ins (`login`), bytes of large
+    /// request bodies in management calls (`body`), memory for Parquet exports (`parquet`), bytes of large responses
+    /// that are built as a whole (`response`), and bytes of streams of large entities (`stream_unit`). Parts of
+    /// streamed responses pass the gate `unit`, or `long_unit` after the first 4 MiB of a response. `outcome` is
+    /// `entered`, `full` (the queue was full), `late` (the request waited too long), or `left` (the client
+    /// disconnected).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
-    /// Seconds for which requests waited at a gate. Requests that did not wait or were refused count, too.
+    /// Seconds that requests waited at a gate. Requests that did not wait and requests that were refused count, too.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
-    /// Units that a gate has: requests at the same time, or bytes. `gate` may also be `ahead`, for
-    /// `query.stream_bytes`.
+    /// Units that a gate can grant: concurrent requests or bytes. `gate` can also be `ahead`, for `query.stream_bytes`.
     gate_units: Gauges = "strata_gate_units" ["gate"];
-    /// Units of a gate that are held.
+    /// Units of a gate that are in use.
     gate_held: Gauges = "strata_gate_held_units" ["gate"];
-    /// Requests that wait at a gate.
+    /// Requests that are waiting at a gate.
     gate_waiting: Gauges = "strata_gate_waiting" ["gate"];
-    /// Streamed bodies that are being sent.
+    /// Streamed response bodies that are being sent.
     streams: Gauge = "strata_streams";
-    /// Bytes of bodies that are encoded and not yet taken by their clients' connections.
+    /// Bytes of response bodies that are encoded but that client connections have not yet accepted.
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
-    /// Queries that ended. `outcome` is `settled`, `timeout`, `memory`, `disk`, `failed` or `cancelled`.
+    /// Queries that have ended. `outcome` is `settled` (successful), `timeout`, `memory` (not enough memory), `disk`
+    /// (not enough disk space), `failed`, or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "disk", "failed", "cancelled"]];
-    /// Seconds to select entities, or to compare two versions, without the wait for a permit.
+    /// Seconds to select entities or to compare two versions, without the time spent waiting for a permit.
     query_seconds: Histogram = "strata_query_seconds";
-    /// Bytes that running queries hold, as the memory pool counts them.
+    /// Bytes that running queries use, according to the memory pool.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
-    /// Bytes that running queries may hold: `query.memory_bytes`.
+    /// Maximum number of bytes that running queries can use: `query.memory_bytes`.
     query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
-    /// Bytes that sorts, dedups and diffs have written to disk.
+    /// Bytes that sorts, `dedup`, and diffs have written to disk.
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
-    /// Entities in row groups that were scanned, with predicates or without any.
+    /// Entities in scanned row groups, with or without predicates.
     scanned_rows: Counter = "strata_scanned_rows_total";
-    /// Entities in row groups that statistics, bloom filters and the keyword index left out.
+    /// Entities in row groups that queries skipped because of statistics, bloom filters, or indexes.
     pruned_rows: Counter = "strata_pruned_rows_total";
-    /// Entities encoded into bodies.
+    /// Entities encoded into response bodies.
     sent_rows: Counter = "strata_sent_rows_total";
-    /// Bytes of decoded columns and pages that queries and answers used, from the cache or not.
+    /// Bytes of decoded columns and document pages used by queries and responses, whether cached or not.
     scanned_bytes: Counter = "strata_scanned_bytes_total";
-    /// Parts of version files that did not verify, or that the store did not give. If there is one, look into the log.
+    /// Parts of version files that failed verification or that the store could not return. If this counter increases,
+    /// check the log.
     damaged_parts: Counter = "strata_damaged_parts_total";
-    /// Bytes, as stored, of the row groups that were left out.
+    /// Bytes, as stored, of the row groups that queries skipped.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
-    /// Row groups for which searches for text asked the keyword index. `outcome` is `exact` (it named the entities),
-    /// `candidates` (it named some to verify) or `scan` (it did not tell, so the search text was scanned).
+    /// Row groups in which a text search used the keyword index. `outcome` is `exact` (the index identified the
+    /// matching entities), `candidates` (the index returned entities to verify), or `scan` (the index could not help,
+    /// so strata scanned the full-text column).
     keyword_index: Counters = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
-    /// Row groups for which filters by path were put to shapes. `outcome` is `settled` (the search text decided) or
-    /// `documents` (its candidates were left to documents).
+    /// Row groups in which a filter on a path used the path index. `outcome` is `settled` (the full-text column was
+    /// sufficient) or `documents` (strata had to check the remaining candidates in the documents).
     shapes: Counters = "strata_shapes_total" ["outcome": &["settled", "documents"]];
-    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths`, `keywords`, `shapes` or
-    /// `derived`, or `diffs` for the cache of diffs. `outcome` is `hit` or `miss`.
+    /// Cache look-ups. `cache` is the type of the cached part: `footers`, `documents`, `columns`, `blooms`, `paths`,
+    /// `keywords`, `shapes` (the path index), or `derived`. It is `diffs` for the cache of diffs. `outcome` is `hit` or
+    /// `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
         "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
-    /// Bytes of decoded parts that the cache holds.
+    /// Bytes of decoded parts in the cache.
     cache_bytes: Gauge = "strata_cache_bytes";
-    /// Bytes that the cache may hold: `cache.memory_bytes`.
+    /// Maximum size of the cache in bytes: `cache.memory_bytes`.
     cache_limit_bytes: Gauge = "strata_cache_limit_bytes";
-    /// Bytes on disk of the cache of ranges of version files: at most `cache.disk_bytes`.
+    /// Bytes of version file ranges in the disk cache, up to `cache.disk_bytes`.
     disk_cache_bytes: Gauge = "strata_disk_cache_bytes";
-    /// Ranges of version files that were found on the disk.
+    /// Ranges of version files that were found in the disk cache.
     disk_cache_hits: Counter = "strata_disk_cache_hits_total";
-    /// Ranges that were not there, and were fetched from the store.
+    /// Ranges of version files that were missing from the disk cache and were fetched from the store.
     disk_cache_misses: Counter = "strata_disk_cache_misses_total";
-    /// Ranges on the disk that did not verify and were fetched again, and files of the cache that a killed process did
-    /// not finish. Where there are many, the disk is failing.
+    /// Ranges in the disk cache that failed verification and were fetched again, and cache files that a killed process
+    /// left incomplete. If there are many, the disk is failing.
     disk_cache_damaged: Counter = "strata_disk_cache_damaged_total";
-    /// Bytes of memory that the process may use: those of the machine, or fewer if a control group limits it. The
-    /// defaults of `cache.memory_bytes` and `query.memory_bytes` are shares of it.
+    /// Bytes of memory that the process can use: the memory of the machine, or less if a control group limits it. The
+    /// defaults of `cache.memory_bytes` and `query.memory_bytes` are fractions of this value.
     memory_bytes: Gauge = "strata_memory_bytes";
-    /// Bytes of disk that sources and pushed bodies take while they are received, decoded and written.
+    /// Bytes of disk space occupied by sources and pushed bodies while strata receives, decodes, and writes them.
     spooled_bytes: Gauge = "strata_spooled_bytes";
-    /// Ranges of version files that were fetched from the store.
+    /// Ranges of version files and shared exports that strata has requested from the store.
     store_requests: Counter = "strata_store_requests_total";
-    /// Bytes of these ranges.
+    /// Bytes of the ranges in `strata_store_requests_total`.
     store_bytes: Counter = "strata_store_bytes_total";
 }
 

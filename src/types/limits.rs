@@ -49,55 +49,55 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Bytes of a query string as it is sent; of the parameters of a tool's read, together
+    /// Bytes of a query string as sent, or of the query parameters of a tool call in total
     QUERY_BYTES = 32 << 10, Beyond::Status(414);
-    /// Filters, listed paths and keywords of a read, together
+    /// Filters, listed paths, and keywords of a query in total
     ITEMS = 1_000, Beyond::Status(400);
-    /// Names in a path
+    /// Keys in a path
     PATH_KEYS = 128, Beyond::Status(400);
-    /// Bytes of names in `X-Unknown-Parameters`, and in `X-Unknown-Fields`
+    /// Bytes of the names in the header `X-Unknown-Parameters` or `X-Unknown-Fields`
     UNKNOWN_HEADER_BYTES = 1_024, Beyond::LeftOut;
-    /// Bytes of `Link`, `prev` left out before `next`
+    /// Bytes of the `Link` header; strata omits `prev` first, then `next`
     LINK_BYTES = 2 << 10, Beyond::LeftOut;
-    /// Levels that an entity nests, itself the first
+    /// Nesting levels of an entity, including the entity itself
     ENTITY_DEPTH = 128, Beyond::Status(422);
-    /// Bytes of the names of a table's columns, together
+    /// Bytes of a table's column names in total
     COLUMN_NAME_BYTES = 16 << 20, Beyond::Status(400);
-    /// Datasets in a page of `/dataset/list`
+    /// Datasets on a page of `/dataset/list`
     LISTED_DATASETS = 1_000, Beyond::LeftOut;
-    /// Entries in a page of `/dataset/attempts` or `/webhook/deliveries`, and kept of each for a dataset
+    /// Entries of `/dataset/attempts` or `/webhook/deliveries` that strata returns per page and stores per dataset
     HISTORY = 1_000, Beyond::LeftOut;
-    /// Days of `/dataset/usage`, and for which it is kept
+    /// Days for which strata stores usage, or that `/dataset/usage` returns
     USAGE_DAYS = 400, Beyond::LeftOut;
     /// Characters of a dataset's name
     DATASET_NAME_CHARACTERS = 200, Beyond::Status(400);
     /// Characters of a dataset's description
     DESCRIPTION_CHARACTERS = 4_000, Beyond::Status(400);
-    /// Characters of a dataset's licence
+    /// Characters of a dataset's license
     LICENCE_CHARACTERS = 1_000, Beyond::Status(400);
-    /// Datasets in a page of `/datasets`
+    /// Datasets on a page of `/datasets`
     LISTINGS = 1_000, Beyond::LeftOut;
-    /// Characters of `q` of `/datasets`
+    /// Characters of `q` in a request to `/datasets`
     LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
-    /// Bytes of a form of the dashboard that signs in or out, and of the fields beside an uploaded file
+    /// Bytes of a dashboard form for signing in or out, or of the fields sent with an uploaded file
     FORM_BYTES = 64 << 10, Beyond::Status(413);
-    /// Bytes of a form of the dashboard for users
+    /// Bytes of a dashboard form for signed-in users
     USER_FORM_BYTES = 1 << 20, Beyond::Status(413);
-    /// Bytes of a form of the dashboard's editor of entities
+    /// Bytes of a form of the dashboard's entity editor
     EDITOR_FORM_BYTES = 6 * EDITOR_BYTES + (1 << 20), Beyond::Status(413);
-    /// Bytes of the text in the dashboard's editor of entities
+    /// Bytes of the text in the dashboard's entity editor
     EDITOR_BYTES = 3 * PAGE_BYTES, Beyond::Status(413);
-    /// Positions that a form of the dashboard removes
+    /// Positions that a dashboard form can remove at once
     EDITOR_POSITIONS = 1_000, Beyond::Status(400);
-    /// Modified entities that the dashboard's summary of a diff looks at
+    /// Modified entities that the dashboard examines to summarize a diff
     SUMMARY_ENTITIES = 1_000, Beyond::LeftOut;
-    /// Entities in a page of the dashboard
+    /// Entities on a dashboard page
     PAGE_ENTITIES = 200, Beyond::LeftOut;
-    /// Bytes of entities, as JSON, in a page of the dashboard
+    /// Bytes of entities, as JSON, on a dashboard page
     PAGE_BYTES = 2 << 20, Beyond::LeftOut;
-    /// Streams of a user, open at the same time, that tell how far a refresh is
+    /// Streams of refresh progress that a user can have open at the same time
     REFRESH_STREAMS = 4, Beyond::Status(429);
-    /// Bytes of the URL of a source or a webhook
+    /// Bytes of the URL of a source or webhook
     URL_BYTES = 8 << 10, Beyond::Status(400);
     /// Bytes of `records_path`
     RECORDS_PATH_BYTES = 1_024, Beyond::Status(400);
@@ -105,36 +105,36 @@ limits! {
     SCHEDULE_BYTES = 200, Beyond::Status(400);
     /// Paths in each list of `index`
     INDEX_PATHS = 64, Beyond::Status(400);
-    /// Bytes of a path in `index`, with its escapes
+    /// Bytes of a path in `index`, including escapes
     INDEX_PATH_BYTES = 1_024, Beyond::Status(400);
     /// Bytes of a webhook's secret
     WEBHOOK_SECRET_BYTES = 1_024, Beyond::Status(400);
-    /// Values in a JSON body of a management call, entities not counted; each bracket and brace counts as one more
+    /// Values in the JSON body of a management call, excluding entities; each bracket and brace counts as one more
     BODY_VALUES = 10_000, Beyond::Status(400);
-    /// Bytes of a pushed body, as it comes and unpacked, to the first bracket of an object with `entities`
+    /// Bytes of a pushed body before and after decompression, to the opening brace of an object with `entities`
     BRACKET_WITHIN_BYTES = 64 << 10, Beyond::Status(422);
-    /// Bytes of a body of `/session/login`
+    /// Bytes of the request body of `/session/login`
     LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
     /// Bytes of a password
     PASSWORD_BYTES = 1_024, Beyond::Status(401);
     /// Bytes of an e-mail address
     EMAIL_BYTES = 254, Beyond::Command;
-    /// Bytes of the name of an API token
+    /// Bytes of an API token's name
     TOKEN_NAME_BYTES = 200, Beyond::Status(400);
-    /// API tokens of a user
+    /// API tokens per user
     TOKENS = 100, Beyond::Status(409);
-    /// Seconds until an API token expires, 100 years
+    /// Seconds until an API token expires (100 years)
     TOKEN_LIFETIME_S = 3_153_600_000, Beyond::Status(400);
-    /// Sessions of a user; at a log-in those not used the longest end
+    /// Sessions per user; if a log-in exceeds the limit, strata ends the least recently used session
     SESSIONS = 100, Beyond::LeftOut;
-    /// Bytes of a message to `/mcp`, entities that it pushes and edits not counted
+    /// Bytes of a message to `/mcp`, excluding entities that it pushes or edits
     TOOL_MESSAGE_BYTES = 128 << 10, Beyond::Status(413);
-    /// Levels that an entity nests in a message to `/mcp`
+    /// Nesting levels of an entity in a message to `/mcp`
     TOOL_ENTITY_DEPTH = ENTITY_DEPTH - 4, Beyond::Status(400);
-    /// Datasets in a page of the tools `list_datasets` and `list_public_datasets`
+    /// Datasets on a page of the tools `list_datasets` and `list_public_datasets`
     TOOL_LISTED_DATASETS = 200, Beyond::ToolError;
-    /// Bytes of what a tool gives
+    /// Bytes of a tool's result
     TOOL_RESULT_BYTES = 256 << 10, Beyond::ToolError;
-    /// Bytes of the entities that the tool `pull_for_edit` gives
+    /// Bytes of the entities that the tool `pull_for_edit` returns
     TOOL_PULL_BYTES = 1 << 20, Beyond::ToolError;
 }
