@@ -9,89 +9,112 @@ use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 /// What an answer says about itself: the name, the type, the meaning and an example of each header. Which of them an
 /// answer has is said by the answers.
 const HEADERS: [(&str, Type, &str, &str); 27] = [
-    ("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", "100"),
-    ("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", "99"),
-    ("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", "1767225600"),
-    ("X-Dataset-ID", Type::Integer, "The dataset served.", "1"),
-    ("X-Dataset-Version", Type::String, "The version served, as `vN`.", "v3"),
-    ("X-Dataset-Alt", Type::Boolean, "Whether the alternate of the version was served.", "false"),
-    ("X-Total-Count", Type::Integer, "Entities in the answer, after filters, dedup, sample, offset and limit.", "250"),
+    ("X-RateLimit-Limit", Type::Integer, "The number of requests that the tier allows per minute.", "100"),
+    ("X-RateLimit-Remaining", Type::Integer, "The number of requests left in the current window.", "99"),
+    ("X-RateLimit-Reset", Type::Integer, "The Unix time at which the current window ends.", "1767225600"),
+    ("X-Dataset-ID", Type::Integer, "The ID of the dataset.", "1"),
+    ("X-Dataset-Version", Type::String, "The version that strata returned, in the form `vN`.", "v3"),
+    ("X-Dataset-Alt", Type::Boolean, "`true` if strata returned the version's alternate, otherwise `false`.", "false"),
+    (
+        "X-Total-Count",
+        Type::Integer,
+        "The number of entities in the response, after filters, `dedup`, `sample`, `offset`, and `limit`.",
+        "250",
+    ),
     (
         "X-Total-Matches",
         Type::Integer,
-        "With `total=true`: entities after filters, keywords and dedup, before sample, offset and limit.",
+        "With `total=true`, the number of entities after filters, `keywords`, and `dedup`, but before `sample`, \
+         `offset`, and `limit`.",
         "1250",
     ),
     (
         "Link",
         Type::String,
-        "The pages beside this one (RFC 8288): `next` when this one is full, `prev` when `offset` is not 0.",
+        "URLs of the adjacent pages (RFC 8288): `next` if this page is full, and `prev` if `offset` is not 0.",
         "<https://data.example.org/api/1/world-countries/v3/?limit=100&offset=100>; rel=\"next\"",
     ),
     (
         "X-Unknown-Parameters",
         Type::String,
-        "Parameters of the request that do not exist and were ignored: percent-encoded, separated by commas.",
+        "The request parameters that strata ignored because they do not exist, percent-encoded and separated by \
+         commas.",
         "lmit",
     ),
     (
         "X-Unknown-Fields",
         Type::String,
-        "Paths that the request names and that no entity of the version has, or that an earlier step has taken from all of \
-         them: percent-encoded, separated by commas.",
+        "The paths in the request that no entity of the version has, or that an earlier step removed from every \
+         entity. They are percent-encoded and separated by commas.",
         "nmae",
     ),
-    ("X-Request-Id", Type::String, "Names the request in the service's log.", "00c0ffee00c0ffee"),
+    ("X-Request-Id", Type::String, "The ID of the request, which also appears in the log.", "00c0ffee00c0ffee"),
     (
         "X-Alternate",
         Type::String,
-        "`true` if the version has an alternate, else `false`: positions of edits count in the alternate.",
+        "`true` if the version has an alternate, otherwise `false`. If it has one, edit positions refer to the \
+         alternate.",
         "false",
     ),
-    ("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", "\"8f14e45fceea167a\""),
+    (
+        "ETag",
+        Type::String,
+        "Identifies exactly this response, for use in `If-None-Match` and `If-Range`.",
+        "\"8f14e45fceea167a\"",
+    ),
     (
         "Cache-Control",
         Type::String,
-        "Most answers may be stored and must be revalidated, those from private datasets only by the client itself; errors and \
-         what `sample` chose without `seed` may not be stored.",
+        "Caches can store most responses but must revalidate them each time. Only the client itself can store \
+         responses from private datasets. Errors and samples without `seed` must not be stored.",
         "public, no-cache",
     ),
-    ("Vary", Type::String, "The request headers that the answer depends on.", "Accept-Encoding"),
+    ("Vary", Type::String, "The request headers that the response depends on.", "Accept-Encoding"),
     (
         "Content-Encoding",
         Type::String,
-        "How the body is compressed, as `Accept-Encoding` asks: `zstd`, `br` or `gzip`.",
+        "The compression of the body, negotiated with `Accept-Encoding`: `zstd`, `br`, or `gzip`.",
         "zstd",
     ),
     (
         "Content-Disposition",
         Type::String,
-        "The file name of a table (csv, tsv, parquet).",
+        "The file name of a table (`csv`, `tsv`, or `parquet`).",
         "attachment; filename=\"world-countries-v1.csv\"",
     ),
-    ("Accept-Ranges", Type::String, "`bytes` where `Range` is heeded: for parquet.", "bytes"),
-    ("Content-Range", Type::String, "Which bytes the body holds; on 416, how many there are.", "bytes 0-1023/146515"),
-    ("Retry-After", Type::Integer, "Seconds to wait before the next request.", "42"),
-    ("WWW-Authenticate", Type::String, "The scheme to authenticate with.", "Bearer"),
+    (
+        "Accept-Ranges",
+        Type::String,
+        "`bytes` if the response supports `Range`, which is the case for `parquet`.",
+        "bytes",
+    ),
+    (
+        "Content-Range",
+        Type::String,
+        "The range of bytes in the body. With status 416, the total number of bytes.",
+        "bytes 0-1023/146515",
+    ),
+    ("Retry-After", Type::Integer, "The number of seconds to wait before the next request.", "42"),
+    ("WWW-Authenticate", Type::String, "The authentication scheme to use.", "Bearer"),
     (
         "Set-Cookie",
         Type::String,
-        "The session's id, or that there is none any more.",
+        "Sets the session ID, or clears it when the session has ended.",
         "strata_session=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff; HttpOnly; SameSite=Lax; Path=/; \
          Max-Age=7776000",
     ),
-    ("Referrer-Policy", Type::String, "`no-referrer`: the URL holds a secret.", "no-referrer"),
-    ("Allow", Type::String, "The methods that the path takes.", "GET"),
+    ("Referrer-Policy", Type::String, "`no-referrer`, because the URL contains a secret.", "no-referrer"),
+    ("Allow", Type::String, "The methods that the path allows.", "GET"),
     (
         "Access-Control-Allow-Origin",
         Type::String,
-        "`*`: scripts of any origin may read the answer. Not for private datasets.",
+        "`*`, so that scripts from any origin can read the response. Not sent for private datasets.",
         "*",
     ),
     (
         "Access-Control-Expose-Headers",
         Type::String,
-        "The headers that such scripts may read.",
+        "The response headers that these scripts can read.",
         "X-Dataset-Version, X-Total-Count",
     ),
 ];

@@ -46,23 +46,26 @@ const READ: &[&[&str]] = &[RATE, &["X-Unknown-Parameters"]];
 pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(400, "BadRequest", READ)
         .when(
-            "The path is not that of a read; or a parameter has a value that is not valid, or is given twice: \
-             the text names it, the value, and what would be valid; or a table would have too many columns, or \
-             a Parquet file would need more memory or disk than one client may ever have; or `strict=true` \
-             refuses a field or a parameter that does not exist.",
+            "The path is not a valid read path, a parameter has an invalid value, or a parameter that allows only one \
+             value is repeated. The message names the parameter, the value, and the valid values. strata also returns \
+             400 if a table would have too many columns, if a Parquet file would need more memory or disk than a \
+             single client can use, or if `strict=true` rejects a field or parameter that does not exist.",
         )
         .example(
             "Invalid query: parameter limit: \"x\" is not a whole number; valid: decimal digits only, from 0 to \
              18446744073709551615.",
         ),
     ErrorAnswer::new(401, "Unauthorized", &[&["WWW-Authenticate"], RATE, &["X-Unknown-Parameters"]])
-        .when("The dataset is private, and the request has no `Authorization`.")
+        .when("The dataset is private, and the request has no `Authorization` header.")
         .example("This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>."),
     ErrorAnswer::new(403, "Forbidden", READ)
-        .when("The dataset is private, and `Authorization` does not hold its private key.")
+        .when("The dataset is private, and `Authorization` does not contain its private key.")
         .example("The Authorization header does not hold this dataset's private key."),
     ErrorAnswer::new(404, "NotFound", READ)
-        .when("There is no such dataset, its slug is another, or it has no such version or no alternate of it.")
+        .when(
+            "The dataset, the version, or the version's alternate does not exist, or the slug does not match the \
+             dataset.",
+        )
         .example("There is no dataset with this dataset_id and name_slug."),
     ErrorAnswer::new(405, "MethodNotAllowed", &[&["Allow", "Referrer-Policy"]])
         .when("The path does not allow this method.")
@@ -71,7 +74,7 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
         .when("The dataset is frozen.")
         .example("This dataset is frozen and no longer served."),
     ErrorAnswer::new(412, "PreconditionFailed", READ)
-        .when("`If-Match` names another `ETag` than that of the answer.")
+        .when("`If-Match` does not match the `ETag` of the response.")
         .example(
             "The header If-Match names another ETag than that of this answer: it has changed since, or the \
              request is another one. Read it without If-Match, from its beginning.",
@@ -84,16 +87,16 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
         "RangeNotSatisfiable",
         &[&["Content-Range", "Accept-Ranges"], RATE, &["X-Unknown-Parameters"]],
     )
-    .when("`Range` asks for bytes beyond the end of a parquet file.")
+    .when("`Range` requests bytes beyond the end of a parquet file.")
     .example("The header Range asks for bytes outside of the body, which has 146515 bytes; valid: bytes=0-146514."),
     ErrorAnswer::new(429, "TooManyRequests", &[&["Retry-After"], RATE, &["X-Unknown-Parameters"]])
         .when("The rate limit of the tier is exceeded.")
         .example("Too many requests. Try again in 42 s."),
     ErrorAnswer::new(500, "InternalServerError", READ)
-        .when("The version cannot be read from storage, or the service failed. The cause is in its log.")
+        .when("strata cannot read the version from storage, or an internal error occurred. The log contains the cause.")
         .example("The dataset cannot be read from storage. The failure was logged."),
     ErrorAnswer::new(503, "ServiceUnavailable", READ)
-        .when("The request took longer or needed more memory than it may, or the service is not ready.")
+        .when("The request exceeded its time or memory limit, or the service is not ready.")
         .example("The query was stopped after 30 s. A narrower query may finish in time."),
 ];
 

@@ -40,10 +40,7 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
     Group::Alternates,
     |method| on(method, edit),
 )
-.summary(
-    "Saves the alternate of a version, made of the one that is there, or of the version, by edits of \
-     positions",
-)
+.summary("Edits the alternate of a version by position; if there is none, starts from a copy of the version")
 .input(Input::Body(&[
     fields::DATASET_ID,
     fields::VERSION,
@@ -54,12 +51,13 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
         || json!([{ "position": 0, "set": { "name": "Aruba", "area": 180 } }, { "position": 3, "remove": true }]),
     )
     .about(
-        "Each sets the whole entity at a position, removes it, or inserts a list before it (at the length \
-         of the list, behind the last one). Positions, from 0, are those of the list as it is; at most one \
-         `set` or `remove` for each; several inserts at one position keep their order.",
+        "A list of edits. Each edit replaces the whole entity at a position, removes the entity, or inserts a list of \
+         entities before it. To append entities, insert them at the position that equals the length of the list. \
+         Positions start at 0 and refer to the list before any edit. For each position, at most one `set` or `remove` \
+         is allowed. Several inserts at the same position keep their order.",
     ),
 ]))
-.answer(Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next change."))
+.answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next change."))
 .errors(&[404, 409, 503]);
 
 /// Nothing is saved unless all edits can be made, and the etag is the version's.

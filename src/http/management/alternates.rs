@@ -22,9 +22,9 @@ use crate::source::EnvelopeFields;
 
 pub(super) static SAVE: Endpoint =
     Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))
-        .summary("Saves the alternate of a version, in place of the one that is there")
+        .summary("Saves the alternate of a version and replaces any previous one")
         .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
-        .answer(Answer::record::<SavedAnswer>("The version, its alternate saved."))
+        .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
         .errors(&[404, 409, 422, 503]);
 
 static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
@@ -45,14 +45,15 @@ async fn save(Caller(user): Caller, State(app): State<App>, request: Request) ->
     Ok(Json(SavedAnswer { ok: true, version: VersionRecord::from(&saved), alt_entity_count: alt_entity_count(&saved) }))
 }
 
-/// The envelope of a version whose alternate was saved.
+/// The response to a saved alternate.
 #[derive(Serialize, ToSchema)]
 struct SavedAnswer {
     /// Always true.
     ok: bool,
     /// The version.
     version: VersionRecord,
-    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    /// The number of entities in the alternate. `version.entity_count` counts the entities of the version itself, which
+    /// does not change.
     alt_entity_count: u64,
 }
 
@@ -65,7 +66,7 @@ pub(super) static DELETE: Endpoint =
     Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, |method| on(method, delete))
         .summary("Deletes the alternate of a version")
         .input(Input::Body(&[fields::DATASET_ID, fields::VERSION]))
-        .answer(Answer::record::<VersionAnswer>("The version as it is now."))
+        .answer(Answer::record::<VersionAnswer>("The updated version."))
         .errors(&[404]);
 
 async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<VersionAnswer> {

@@ -25,36 +25,40 @@ const SETTINGS: [Field; 11] = [
     Field::optional("description", FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS), || {
         json!("The countries of the world, with their capitals and areas.")
     })
-    .about("What it holds, for those who look for data; null, as for a new one, says nothing."),
+    .about(
+        "What the dataset contains, for people who search for data. The default is null, which means no description.",
+    ),
     Field::optional("licence", FieldKind::TextOrNull(limits::LICENCE_CHARACTERS), || json!("CC-BY-4.0"))
-        .about("The terms under which its entities may be used; null, as for a new one, says nothing."),
+        .about("The terms under which the entities can be used. The default is null, which means unspecified."),
     Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
-        "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a \
-     version; false for a new one.",
+        "Whether `GET /datasets` lists the dataset for everyone. strata lists it only while it is public, is not \
+         frozen, and has a version. The default is false.",
     ),
     Field::optional("private", FieldKind::Boolean, || json!(true))
-        .about("Whether reading it needs a key; false for a new one."),
+        .about("Whether queries of the dataset require its private key. The default is false."),
     Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
-        .about("Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one."),
+        .about("Where the entities come from: an http, https, s3, or store URL, or `push`. The default is `push`."),
     Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
-        .about("The format of the source; null, as for a new one, detects it."),
+        .about("The format of the source. The default is null, which detects the format."),
     Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).about(
-        "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
+        "The path to the array of entities within a JSON source. The default is null, which means the document itself.",
     ),
     Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
-        "Whether the `_source` of entities of versions made from then on keeps the query of the source's \
-     URL, where keys often stand; false for a new one.",
+        "Whether `_source` keeps the query string of the source URL, which often contains keys. A change applies to \
+         new versions only. The default is false.",
     ),
     Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
-        "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls \
-     where they are exactly that, and not texts; false for a new one.",
+        "Whether csv and tsv cells that exactly match a number, boolean, or null get that type instead of string. A \
+         change applies to new versions only. The default is false.",
     ),
-    Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE))
-        .about("When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never."),
+    Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE)).about(
+        "When strata refreshes the dataset: a cron expression with five fields, in UTC. The default is nightly. With \
+         null, strata never refreshes it automatically.",
+    ),
     Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] })).about(
-        "Paths that get a shredded column in versions and alternates written from then on, and paths that \
-         get none, at most 64 together, none in both; replaced as a whole, null or `{}` clears it. All \
-         others are decided by the profile of each version.",
+        "The paths that always get an indexed column, and the paths that never get one, up to 64 in total. A path must \
+         not be in both lists. A change replaces both lists and applies to versions and alternates written from then \
+         on; null or `{}` clears them. For all other paths, the profile of each version decides.",
     ),
 ];
 
@@ -62,7 +66,7 @@ const CREATED: [Field; 12] = with_settings([fields::NAME]);
 
 const UPDATED: [Field; 13] = with_settings([
     fields::DATASET_ID,
-    Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
+    Field { need: Need::Optional, about: "The name of the dataset, which also determines its slug.", ..fields::NAME },
 ]);
 
 const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) -> [Field; ALL] {
@@ -77,7 +81,7 @@ const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) ->
 
 pub(super) static CREATE: Endpoint =
     Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
-        .summary("Creates a dataset, without a version yet")
+        .summary("Creates a dataset without versions")
         .input(Input::Body(&CREATED))
         .answer(DATASET)
         .errors(&[409]);
@@ -90,8 +94,8 @@ async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fie
 
 pub(super) static CLONE: Endpoint =
     Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
-        .summary("A new dataset whose first version is the latest of a public dataset, or of one of the caller's")
-        .input(Input::Body(&[Field { about: "What is cloned.", ..fields::DATASET_ID }, fields::NAME]))
+        .summary("Clones the latest version of a public dataset, or of one of your datasets, into a new dataset")
+        .input(Input::Body(&[Field { about: "The dataset to clone.", ..fields::DATASET_ID }, fields::NAME]))
         .answer(DATASET)
         .errors(&[404, 409]);
 
@@ -103,7 +107,7 @@ async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fiel
 
 pub(super) static UPDATE: Endpoint =
     Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
-        .summary("Changes what is given of a dataset, and nothing else")
+        .summary("Changes only the specified settings of a dataset")
         .input(Input::Body(&UPDATED))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -139,7 +143,7 @@ fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
 
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, |method| on(method, delete))
-        .summary("Deletes a dataset that has no versions; versions are permanent")
+        .summary("Deletes a dataset that has no versions, because versions are permanent")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DONE)
         .errors(&[404, 409]);
@@ -151,14 +155,15 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 
 pub(super) static LIST: Endpoint =
     Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
-        .summary("The caller's datasets, by id")
+        .summary("Lists your datasets, ordered by ID")
         .input(Input::Query(&[
-            Field::optional("after", FieldKind::Positive, || json!(1)).about("Only those with a greater `dataset_id`."),
+            Field::optional("after", FieldKind::Positive, || json!(1))
+                .about("Returns only datasets with a greater `dataset_id`."),
             Field::optional("limit", FieldKind::Positive, || json!(100))
-                .about("At most so many; 1,000 at most in any case."),
+                .about("The maximum number of datasets to return, at most 1,000."),
         ]))
         .answer(Answer::record::<DatasetsAnswer>(
-            "A page of the datasets. The next one is that after the last `dataset_id`.",
+            "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
         ));
 
 async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields: Fields) -> JsonResult<DatasetsAnswer> {
@@ -172,9 +177,9 @@ async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields:
 
 pub(super) static VIEW: Endpoint =
     Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
-        .summary("A dataset with its versions, newest first")
+        .summary("Returns a dataset with its versions, newest first")
         .input(Input::Query(&[fields::DATASET_ID]))
-        .answer(Answer::record::<DatasetViewAnswer>("The dataset with its versions."))
+        .answer(Answer::record::<DatasetViewAnswer>("The dataset and its versions."))
         .errors(&[404]);
 
 async fn view(
@@ -192,7 +197,7 @@ async fn view(
 
 pub(super) static ROTATE_KEY: Endpoint =
     Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, |method| on(method, rotate_key))
-        .summary("Replaces the key of a private dataset")
+        .summary("Replaces the private key of a private dataset")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -204,7 +209,7 @@ async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>,
 
 pub(super) static ROTATE_PING: Endpoint =
     Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, |method| on(method, rotate_ping))
-        .summary("Replaces the ping URL of a dataset; the old one finds nothing from then on")
+        .summary("Replaces the ping URL of a dataset; the old URL stops working")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404]);
@@ -216,11 +221,12 @@ async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>
 
 pub(super) static ROLLBACK: Endpoint =
     Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, |method| on(method, rollback))
-        .summary("Makes a version the active one for good; with `freeze` also freezes the dataset there")
+        .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field { name: "version_number", ..fields::VERSION },
-            Field::optional("freeze", FieldKind::Boolean, || json!(false)).about("Whether to freeze the dataset."),
+            Field::optional("freeze", FieldKind::Boolean, || json!(false))
+                .about("Whether to freeze the dataset as well."),
         ]))
         .answer(DATASET)
         .errors(&[404]);
@@ -234,7 +240,7 @@ async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, f
 
 pub(super) static UNPIN: Endpoint =
     Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
-        .summary("Lets the active version follow the newest one again")
+        .summary("Unpins the active version, so that `active` means the newest version again")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404]);
@@ -246,7 +252,7 @@ async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fiel
 
 pub(super) static UNFREEZE: Endpoint =
     Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, |method| on(method, unfreeze))
-        .summary("Lets a frozen dataset be refreshed and read again; a pin stays")
+        .summary("Unfreezes a dataset, so that it can be refreshed and queried again; a pin remains")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -256,7 +262,7 @@ async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, f
     Ok(Json(DatasetAnswer::new(&unfrozen, &base)))
 }
 
-/// The envelope of the caller's datasets, by id.
+/// The response with your datasets, ordered by ID.
 #[derive(Serialize, ToSchema)]
 struct DatasetsAnswer {
     /// Always true.
@@ -265,17 +271,17 @@ struct DatasetsAnswer {
     datasets: Vec<DatasetRecord>,
 }
 
-/// A dataset with its versions.
+/// A dataset and its versions.
 #[derive(Serialize, ToSchema)]
 struct DatasetViewRecord {
     /// The dataset.
     #[serde(flatten)]
     dataset: DatasetRecord,
-    /// Its versions, newest first.
+    /// The versions of the dataset, newest first.
     versions: Vec<VersionRecord>,
 }
 
-/// The envelope of a dataset with its versions.
+/// The response with a dataset and its versions.
 #[derive(Serialize, ToSchema)]
 struct DatasetViewAnswer {
     /// Always true.

@@ -23,36 +23,43 @@ pub(super) fn schemas() -> Vec<NamedSchema> {
     };
     let change_type = typed(Type::String)
         .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
-        .description(Some("`added` has no `v1`, `subtracted` no `v2`."));
+        .description(Some("The type of change. For `added`, `v1` is null, and for `subtracted`, `v2` is null."));
     let result = [
-        ("added", number("Entities in v2 and not in v1.")),
-        ("subtracted", number("Entities in v1 and not in v2.")),
-        ("modified", number("Entities matched across versions with at least one changed field value.")),
-        ("total_v1", number("Entities of v1.")),
-        ("total_v2", number("Entities of v2.")),
+        ("added", number("The number of entities in v2 but not in v1.")),
+        ("subtracted", number("The number of entities in v1 but not in v2.")),
+        ("modified", number("The number of entities matched across versions with at least one changed field value.")),
+        ("total_v1", number("The number of entities in v1.")),
+        ("total_v2", number("The number of entities in v2.")),
         (
             "records",
-            list(DIFF_RECORD, "Modified and subtracted entities in the order of v1, then added ones in that of v2."),
+            list(
+                DIFF_RECORD,
+                "The modified and subtracted entities in the order of v1, followed by the added entities in the order \
+                 of v2.",
+            ),
         ),
     ];
     let record = [
-        ("id", text("`m`, `s` or `a`, and the positions from 0 in v1 and v2: `m3-4`, `s5`, `a6`.")),
+        (
+            "id",
+            text("`m`, `s`, or `a`, followed by the zero-based positions in v1 and v2. Examples: `m3-4`, `s5`, `a6`."),
+        ),
         ("change_type", change_type.into()),
-        ("source", text("The text of `_source`; empty where there is none.")),
+        ("source", text("The text of `_source`, or an empty string if there is none.")),
         ("v1", entity_or_null("The entity in v1.")),
         ("v2", entity_or_null("The entity in v2.")),
         (
             "field_diffs",
-            list(FIELD_DIFF, "The changed fields of a modified entity, in the order of v1, then the new ones."),
+            list(FIELD_DIFF, "The changed fields of a modified entity in the order of v1, followed by the new fields."),
         ),
     ];
     let field = [
-        ("field", text("The name of a field at the top level.")),
-        ("v1", any("Its value in v1; null where it is missing.")),
-        ("v2", any("Its value in v2; null where it is missing.")),
+        ("field", text("The name of a top-level field.")),
+        ("v1", any("The value in v1, or null if the field is missing.")),
+        ("v2", any("The value in v2, or null if the field is missing.")),
     ];
     vec![
-        (DIFF_RESULT.to_owned(), object("What two versions differ in.", result)),
+        (DIFF_RESULT.to_owned(), object("The differences between two versions.", result)),
         (DIFF_RECORD.to_owned(), object("An entity that differs.", record)),
         (FIELD_DIFF.to_owned(), object("A field that differs.", field)),
     ]

@@ -24,26 +24,28 @@ const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
 pub(super) static DIFF: Endpoint =
     Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, |method| on(method, diff))
-        .summary("What two versions differ in; a page of the records with `change_type`, `offset` and `limit`")
+        .summary("Compares two versions; to get a page of the records, set `change_type`, `offset`, and `limit`")
         .input(Input::Query(&[
             fields::DATASET_ID,
-            Field::required("v1", FieldKind::Version, || json!("1")).about("The version that is compared."),
-            Field::required("v2", FieldKind::Version, || json!("2")).about("The version that it is compared with."),
+            Field::required("v1", FieldKind::Version, || json!("1")).about("The version to compare from."),
+            Field::required("v2", FieldKind::Version, || json!("2")).about("The version to compare to."),
             Field::optional("change_type", FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()), || {
                 json!("modified")
             })
-            .about("Only records of this type."),
-            Field::optional("alt", FieldKind::Boolean, || json!(false)).about("The alternate of v2 in place of v2."),
-            Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("Skips the first so many records."),
-            Field::optional("limit", FieldKind::WholeNumber, || json!(100)).about("At most so many records."),
+            .about("Returns only records of this type."),
+            Field::optional("alt", FieldKind::Boolean, || json!(false))
+                .about("Whether to use the alternate of v2 instead of v2."),
+            Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("The number of records to skip."),
+            Field::optional("limit", FieldKind::WholeNumber, || json!(100))
+                .about("The maximum number of records to return."),
             Field::optional("format", FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()), || json!("json"))
-                .about("`jsonl` is the records alone, one per line."),
+                .about("The format of the response. `jsonl` returns only the records, one per line."),
         ]))
         .answer(Answer {
             schemas: diff_schemas::schemas,
             headers: &[&["Vary", "Content-Encoding"]],
             ..Answer::of(
-                "How many entities were added, subtracted and modified in all, and a page of the records.",
+                "The total number of entities that were added, subtracted, and modified, and a page of the records.",
                 &[("application/x-ndjson", diff_schemas::lines)],
             )
         })

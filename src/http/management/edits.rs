@@ -40,7 +40,7 @@ pub(super) const ETAG_MEMBER: &str = "etag";
 
 pub(super) const ETAG_FIELD: Field =
     Field::required(ETAG_MEMBER, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
-        .about("What the pull, or the change before, gave.");
+        .about("The etag from the pull or from the previous change.");
 
 /// Whether the version has an alternate, whichever of both was pulled: positions of edits count in it.
 const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
@@ -63,22 +63,25 @@ impl PulledEntities {
 
 pub(super) static PULL: Endpoint =
     Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
-        .summary("The entities of a version for an editor, with the etag that the push takes")
+        .summary("Returns the entities of a version for editing, with the etag that you need for the push")
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, || json!(1))
-                .about("One of its versions; else the active one."),
+                .about("The version to pull. The default is the active version."),
             Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to pull the version's alternate."),
+                .about("Whether to pull the version's alternate instead."),
             Field::optional("offset", FieldKind::WholeNumber, || json!(0))
-                .about("For a page: the position of its first entity, from 0."),
+                .about("If you pull a page, the zero-based position of its first entity."),
             Field::optional("limit", FieldKind::WholeNumber, || json!(100))
-                .about("For a page: at most so many entities."),
+                .about("If you pull a page, the maximum number of entities in it."),
         ]))
         .answer(Answer {
             schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
             headers: &[&["ETag", "X-Alternate"]],
-            ..Answer::of("The entities exactly as they are stored, and the etag, which is also the `ETag`.", &[])
+            ..Answer::of(
+                "The entities exactly as stored, and the etag, which strata also returns in the `ETag` header.",
+                &[],
+            )
         })
         .errors(&[404, 503]);
 
@@ -105,7 +108,7 @@ async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, fields: Fie
 fn pull_answer() -> RefOr<Schema> {
     let entities = ArrayBuilder::new()
         .items(Ref::from_schema_name("Entity"))
-        .description(Some("The entities, exactly as they are stored."));
+        .description(Some("The entities, exactly as stored."));
     let entities = typed(Type::Object).property("entities", entities).required("entities");
     RefOr::T(Schema::AllOf(AllOfBuilder::new().item(PulledRecord::schema()).item(entities).build()))
 }
@@ -176,9 +179,9 @@ pub(super) static PUSH: Endpoint =
     Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
         on(method, push_alt_version)
     })
-    .summary("Saves the alternate of a version, unless one was saved or deleted since the entities were pulled")
+    .summary("Saves the alternate of a version, unless an alternate was saved or deleted since the pull")
     .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
-    .answer(Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next push."))
+    .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
     .errors(&[404, 409, 422, 503]);
 
 static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
@@ -210,7 +213,7 @@ where
     Ok(PushAnswer::from(&saved))
 }
 
-/// What an editor gets beside the entities.
+/// The response to a pull, in addition to the entities.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct PulledRecord {
     /// Always true.
@@ -219,33 +222,34 @@ pub(in crate::http) struct PulledRecord {
     pub dataset_id: u64,
     /// The number of the version.
     pub version: u64,
-    /// Whether the entities are those of its alternate.
+    /// Whether the entities come from the version's alternate.
     pub alt: bool,
-    /// What `push_alt_version` and edits take; another one once the alternate is saved or deleted. Pages with one etag
-    /// are pages of one list.
+    /// The etag for `push_alt_version` and for edits. It changes when the alternate is saved or deleted. Pages with the
+    /// same etag belong to the same list.
     pub etag: String,
-    /// Of a page: the position of its first entity.
+    /// If you pulled a page, the position of its first entity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Of a page: entities of the whole list.
+    /// If you pulled a page, the number of entities in the whole list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_count: Option<u64>,
-    /// Of a page: the offset of the next one; null at the end.
+    /// If you pulled a page, the offset of the next page, or null at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub next_offset: Option<Option<u64>>,
 }
 
-/// The envelope of a version whose alternate was pushed.
+/// The response to a pushed or edited alternate.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct PushAnswer {
     /// Always true.
     pub ok: bool,
     /// The version.
     pub version: VersionRecord,
-    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    /// The number of entities in the alternate. `version.entity_count` counts the entities of the version itself, which
+    /// does not change.
     pub alt_entity_count: u64,
-    /// What the next push takes.
+    /// The etag for the next push.
     pub etag: String,
 }
 

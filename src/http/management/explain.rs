@@ -25,21 +25,21 @@ const FORMS: [&str; 2] = ["text", "json"];
 pub(super) static EXPLAIN_READ: Endpoint =
     Endpoint::get("/dataset/explain", "explainRead", Group::Versions, |method| on(method, explain))
         .summary(
-            "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
+            "Explains a read of a dataset, frozen or not: runs the read with these parameters, counts its bytes, and \
+             discards them",
         )
         .input(Input::Read(&[
             fields::DATASET_ID,
-            Field::optional(VERSION, FieldKind::Version, || json!("v1")).about(
-                "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
-            ),
+            Field::optional(VERSION, FieldKind::Version, || json!("v1"))
+                .about("The version: `active` (the default), `latest`, or a version number, with or without a `v`."),
             Field::optional(EXPLAIN, FieldKind::OneOf(|| FORMS.to_vec()), || json!("json")).about(
-                "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, \
-                 and `json` for all others.",
+                "The format of the explanation. By default, strata returns `text` if `Accept` prefers text/plain, and \
+                 `json` otherwise.",
             ),
         ]))
         .answer(Answer {
             media: &[(TEXT, || description::text(None))],
-            ..Answer::record::<Explanation>("The explanation, as JSON or as text.")
+            ..Answer::record::<Explanation>("The explanation as JSON or text.")
         })
         .errors(&[404, 503]);
 

@@ -7,20 +7,20 @@ use super::DATASET_ID as DATASET_ID_NAME;
 use crate::http::endpoint::{Field, FieldKind};
 
 pub(super) const DATASET_ID: Field =
-    Field::required(DATASET_ID_NAME, FieldKind::Id, || json!(1)).about("One of the caller's datasets.");
+    Field::required(DATASET_ID_NAME, FieldKind::Id, || json!(1)).about("The ID of one of your datasets.");
 
 pub(super) const NAME: Field = Field::required("name", FieldKind::DatasetName, || json!("World Countries"))
-    .about("Its name, unique among the caller's, with a letter or digit in it.");
+    .about("The name of the dataset. It must be unique among your datasets and contain a letter or digit.");
 
 pub(super) const VERSION_NAME: &str = "version";
 
 /// A version that must be named by its number.
 pub(super) const VERSION: Field =
-    Field::required(VERSION_NAME, FieldKind::Id, || json!(1)).about("The number of one of its versions.");
+    Field::required(VERSION_NAME, FieldKind::Id, || json!(1)).about("The number of one of the dataset's versions.");
 
 pub(super) const ENTITIES: Field =
     Field::required("entities", FieldKind::Entities, || json!([{ "name": "Aruba", "area": 180 }]))
-        .about("The entities, in their order.");
+        .about("The entities, in order.");
 
 pub(super) fn source_formats() -> Vec<&'static str> {
     SourceFormat::ALL.map(SourceFormat::name).to_vec()

@@ -21,9 +21,9 @@ use crate::service::App;
 const DAYS: u64 = 30;
 
 const AFTER: Field = Field::optional("after", FieldKind::Positive, || json!(1000))
-    .about("Only those that are older than the one with this `id`.");
-const LIMIT: Field =
-    Field::optional("limit", FieldKind::Positive, || json!(100)).about("At most so many; 1,000 at most in any case.");
+    .about("Returns only entries that are older than the entry with this `id`.");
+const LIMIT: Field = Field::optional("limit", FieldKind::Positive, || json!(100))
+    .about("The maximum number of entries to return, at most 1,000.");
 
 /// The page that a query asks for: the `id` before it, and how many entries.
 fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
@@ -34,9 +34,11 @@ fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
 
 pub(super) static ATTEMPTS: Endpoint =
     Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, |method| on(method, attempts))
-        .summary("The last 1,000 attempts to refresh a dataset, newest first")
+        .summary("Lists the last 1,000 attempts to refresh a dataset, newest first")
         .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
-        .answer(Answer::record::<AttemptsAnswer>("A page of the attempts. The next one is that after the last `id`."))
+        .answer(Answer::record::<AttemptsAnswer>(
+            "A page of attempts. To get the next page, pass the last `id` as `after`.",
+        ))
         .errors(&[404]);
 
 async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
@@ -48,10 +50,12 @@ async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) 
 
 pub(super) static DELIVERIES: Endpoint =
     Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, |method| on(method, deliveries))
-        .summary("The last 1,000 webhooks that were sent for a dataset, newest first, also when there is none any more")
+        .summary(
+            "Lists the last 1,000 webhook deliveries of a dataset, newest first, even after the webhook is deleted",
+        )
         .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
         .answer(Answer::record::<DeliveriesAnswer>(
-            "A page of the deliveries. The next one is that after the last `id`.",
+            "A page of deliveries. To get the next page, pass the last `id` as `after`.",
         ))
         .errors(&[404]);
 
@@ -64,13 +68,13 @@ async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) 
 
 pub(super) static USAGE: Endpoint =
     Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
-        .summary("How much a dataset is read, by day in UTC, newest first")
+        .summary("Returns how often a dataset was read on each day in UTC, newest first")
         .input(Input::Query(&[
             fields::DATASET_ID,
             Field::optional("days", FieldKind::Positive, || json!(7))
-                .about("Of so many days, today among them; 30 unless given, 400 at most in any case."),
+                .about("The number of days to return, including today. The default is 30, and the maximum is 400."),
         ]))
-        .answer(Answer::record::<UsageAnswer>("The days on which it was read."))
+        .answer(Answer::record::<UsageAnswer>("The days on which the dataset was read."))
         .errors(&[404]);
 
 async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<UsageAnswer> {
@@ -79,17 +83,17 @@ async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> 
     Ok(Json(UsageAnswer { ok: true, usage: usage.iter().map(UsageRecord::from).collect() }))
 }
 
-/// An attempt to refresh a dataset, with what names it.
+/// An attempt to refresh a dataset, with its ID.
 #[derive(Serialize, ToSchema)]
 struct PastAttempt {
-    /// What names it; a later one has a greater `id`.
+    /// The ID of the attempt. Later attempts have greater IDs.
     id: u64,
     /// The attempt.
     #[serde(flatten)]
     attempt: AttemptRecord,
 }
 
-/// The envelope of attempts, newest first.
+/// The response with attempts, newest first.
 #[derive(Serialize, ToSchema)]
 struct AttemptsAnswer {
     /// Always true.
@@ -98,22 +102,23 @@ struct AttemptsAnswer {
     attempts: Vec<PastAttempt>,
 }
 
-/// A webhook that was sent.
+/// A webhook delivery.
 #[derive(Serialize, ToSchema)]
 struct DeliveryRecord {
-    /// What names it among those of the dataset; a later one has a greater `id`.
+    /// The ID of the delivery, unique within the dataset. Later deliveries have greater IDs.
     id: u64,
-    /// The version that was made.
+    /// The new version that the delivery reports.
     version: u64,
-    /// Where it went; for a token of the scope `read` without user name, password and query.
+    /// The URL of the receiver. For a token with the scope `read`, strata omits the user name, password, and query
+    /// string.
     url: String,
-    /// When it was sent.
+    /// When strata sent the webhook.
     fired_at: String,
-    /// How long it took in milliseconds; null while it is under way, and where nobody knows.
+    /// The duration in milliseconds, or null if the delivery is in progress or the duration is unknown.
     duration_ms: Option<u64>,
-    /// The receiver's HTTP status; null if none came.
+    /// The HTTP status that the receiver returned, or null if there was no response.
     status: Option<u16>,
-    /// Why none came; null if one did, and while it is under way.
+    /// Why there was no response, or null if there was one or the delivery is in progress.
     error: Option<String>,
 }
 
@@ -139,7 +144,7 @@ impl DeliveryRecord {
     }
 }
 
-/// The envelope of deliveries, newest first.
+/// The response with deliveries, newest first.
 #[derive(Serialize, ToSchema)]
 struct DeliveriesAnswer {
     /// Always true.
@@ -148,18 +153,18 @@ struct DeliveriesAnswer {
     deliveries: Vec<DeliveryRecord>,
 }
 
-/// The reads of a day.
+/// The reads of a dataset on one day.
 #[derive(Serialize, ToSchema)]
 struct UsageRecord {
-    /// The day in UTC: `2026-11-22`.
+    /// The day in UTC, for example `2026-11-22`.
     day: String,
-    /// Requests to the read endpoint that name the dataset, whatever their answer.
+    /// The number of requests to the read endpoint for this dataset, regardless of the response.
     requests: u64,
-    /// Of these, those answered with 304.
+    /// The number of these requests that returned 304.
     not_modified: u64,
-    /// Of these, those answered with 429.
+    /// The number of these requests that returned 429.
     rate_limited: u64,
-    /// Of the bodies as they were sent.
+    /// The total size of the response bodies in bytes, as sent.
     bytes: u64,
 }
 
@@ -176,7 +181,7 @@ impl From<&DayUsage> for UsageRecord {
     }
 }
 
-/// The envelope of the days on which a dataset was read, newest first.
+/// The response with the days on which a dataset was read, newest first.
 #[derive(Serialize, ToSchema)]
 struct UsageAnswer {
     /// Always true.

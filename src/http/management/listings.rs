@@ -28,19 +28,20 @@ const MOST: u32 = limits::LISTINGS as u32;
 
 pub(super) static DATASETS: Endpoint =
     Endpoint::get("/datasets", "findDatasets", Group::Datasets, |method| on(method, datasets))
-        .summary("The public datasets that their owners list, by id; counts as a public read")
+        .summary("Lists the public datasets that their owners chose to list, ordered by ID; counts as a public read")
         .callers(Callers::Anybody)
         .input(Input::Query(&[
             Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
-                .about("Only those whose name or description holds this text, whatever the case."),
-            Field::optional("after", FieldKind::Positive, || json!(1)).about("Only those with a greater `dataset_id`."),
+                .about("Returns only datasets whose name or description contains this text, regardless of case."),
+            Field::optional("after", FieldKind::Positive, || json!(1))
+                .about("Returns only datasets with a greater `dataset_id`."),
             Field::optional("limit", FieldKind::Positive, || json!(100))
-                .about("At most so many, 100 unless given; 1,000 at most in any case."),
+                .about("The maximum number of datasets to return. The default is 100, and the maximum is 1,000."),
         ]))
         .answer(Answer {
             headers: &[RATE, CORS],
             ..Answer::record::<ListingsAnswer>(
-                "A page of the datasets. The next one is that after the last `dataset_id`.",
+                "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
             )
         })
         .errors(&[429, 503]);
@@ -66,7 +67,7 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
     response
 }
 
-/// The envelope of the listed datasets, by id.
+/// The response with the listed datasets, ordered by ID.
 #[derive(Serialize, ToSchema)]
 struct ListingsAnswer {
     /// Always true.
@@ -75,26 +76,26 @@ struct ListingsAnswer {
     datasets: Vec<ListedDataset>,
 }
 
-/// A dataset, for everybody.
+/// A dataset, as everyone can see it.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct ListedDataset {
-    /// Its id.
+    /// The ID of the dataset.
     dataset_id: u64,
-    /// Its name.
+    /// The name of the dataset.
     name: String,
-    /// Its name in URLs.
+    /// The name of the dataset in URLs.
     name_slug: String,
-    /// What it holds; null where its owner does not say.
+    /// What the dataset contains, or null if the owner does not specify it.
     description: Option<String>,
-    /// The terms under which its entities may be used; null where its owner does not say.
+    /// The terms under which the entities can be used, or null if the owner does not specify them.
     licence: Option<String>,
-    /// The version that `active` means.
+    /// The number of the active version.
     version: u64,
-    /// Entities of that version.
+    /// The number of entities in the active version.
     entity_count: u64,
-    /// Bytes of its file.
+    /// The size of that version's file in bytes.
     file_size_bytes: u64,
-    /// When the newest version was made.
+    /// When the newest version was created.
     refreshed_at: String,
 }
 

@@ -20,10 +20,10 @@ pub(super) const PREFIX: &str = "/ping/";
 
 pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group::Versions, |_| any(ping))
     .also(HttpMethod::Post, "pingByPost")
-    .summary("Refreshes the dataset whose ping URL this is")
+    .summary("Refreshes the dataset that this ping URL belongs to")
     .callers(Callers::Anybody)
     .input(Input::Token)
-    .answer(Answer::record::<VersionAnswer>("The version as it is now."))
+    .answer(Answer::record::<VersionAnswer>("The new version."))
     .errors(&[404, 409, 422, 429, 502, 503]);
 
 /// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.

@@ -22,16 +22,16 @@ use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
 pub(super) static PROFILE: Endpoint =
     Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, |method| on(method, profile))
         .summary(
-            "What the paths of a version hold, and which are stored as shredded columns: of the caller's \
-             datasets, and of public ones",
+            "Profiles the paths of a version, including which of them have an indexed column; for your datasets and \
+             public ones",
         )
         .callers(Callers::UsersAndAnybody)
         .input(Input::Query(&[
-            Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
+            Field { about: "The ID of one of your datasets or of a public dataset.", ..fields::DATASET_ID },
             Field::optional("version", FieldKind::Version, || json!("latest"))
-                .about("`active` (the default), `latest`, or the number of a version, with or without a `v`."),
+                .about("The version: `active` (the default), `latest`, or a version number, with or without a `v`."),
             Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether the alternate of the version is meant."),
+                .about("Whether to profile the alternate of the version."),
         ]))
         .answer(Answer::record::<ProfileAnswer>("The profile of the version."))
         .errors(&[404, 429]);
@@ -66,7 +66,7 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
     response
 }
 
-/// The envelope of a profile.
+/// The response with a profile.
 #[derive(Serialize, ToSchema)]
 struct ProfileAnswer {
     /// Always true.

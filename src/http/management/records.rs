@@ -19,10 +19,10 @@ pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-pub(super) const DONE: Answer = Answer::record::<Done>("It is done.");
-pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The dataset as it is now.");
+pub(super) const DONE: Answer = Answer::record::<Done>("The operation succeeded.");
+pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The updated dataset.");
 
-/// That it was done.
+/// The response to a successful operation.
 #[derive(Serialize, ToSchema)]
 pub struct Done {
     /// Always true.
@@ -36,19 +36,19 @@ impl Done {
 /// One attempt to refresh a dataset.
 #[derive(Serialize, ToSchema)]
 pub struct AttemptRecord {
-    /// When it began.
+    /// When the attempt began.
     pub started_at: String,
-    /// When it ended; null while it runs.
+    /// When the attempt ended, or null while it is running.
     pub finished_at: Option<String>,
-    /// `schedule`, `ping`, `manual` or `import`.
+    /// What triggered the attempt: `schedule`, `ping`, `manual`, or `import`.
     pub trigger: &'static str,
-    /// Whether it made a version; null while it runs.
+    /// Whether the attempt created a version, or null while it is running.
     pub ok: Option<bool>,
-    /// The version that it made.
+    /// The version that the attempt created.
     pub version: Option<u64>,
-    /// Why it made none.
+    /// Why the attempt created no version.
     pub error: Option<String>,
-    /// What is perhaps a mistake in the version that it made, sentences for people; left out where there is nothing.
+    /// Possible mistakes in the new version, as sentences for humans. Omitted if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -72,12 +72,12 @@ impl From<&Attempt> for AttemptRecord {
     }
 }
 
-/// Paths in their escaped form. All others are decided by the profile of each version.
+/// Index settings, with paths in their escaped form. For all other paths, the profile of each version decides.
 #[derive(Serialize, ToSchema)]
 pub struct IndexLists {
-    /// Those that get a shredded column.
+    /// The paths that always get an indexed column.
     pub always: Vec<String>,
-    /// Those that get none.
+    /// The paths that never get an indexed column.
     pub never: Vec<String>,
 }
 
@@ -88,53 +88,53 @@ impl From<&IndexSettings> for IndexLists {
     }
 }
 
-/// A dataset, for its owner.
+/// A dataset, as its owner can see it.
 #[derive(Serialize, ToSchema)]
 pub struct DatasetRecord {
-    /// Its id.
+    /// The ID of the dataset.
     pub dataset_id: u64,
-    /// Its name.
+    /// The name of the dataset.
     pub name: String,
-    /// Its name in URLs.
+    /// The name of the dataset in URLs.
     pub name_slug: String,
-    /// What it holds; null where its owner does not say.
+    /// What the dataset contains, or null if the owner does not specify it.
     pub description: Option<String>,
-    /// The terms under which its entities may be used; null where its owner does not say.
+    /// The terms under which the entities can be used, or null if the owner does not specify them.
     pub licence: Option<String>,
-    /// Whether `GET /datasets` shows it, as long as it is public, is not frozen and has a version.
+    /// Whether `GET /datasets` lists the dataset while it is public, is not frozen, and has a version.
     pub listed: bool,
-    /// Whether reading it needs its key.
+    /// Whether queries of the dataset require its private key.
     pub private: bool,
-    /// The key; null while it is public, and for a token of the scope `read`.
+    /// The private key, or null if the dataset is public or the token has the scope `read`.
     pub private_key: Option<String>,
-    /// `push`, or the URL that its entities are fetched from; for a token of the scope `read` without user name and
-    /// password, and without its query unless `publish_query` is true.
+    /// `push`, or the URL from which strata fetches the entities. For a token with the scope `read`, strata omits the
+    /// user name and password, and also the query string unless `publish_query` is true.
     pub source: String,
-    /// The format of the source; null detects it.
+    /// The format of the source, or null if strata detects it.
     pub format: Option<&'static str>,
-    /// The path to the array of entities in a JSON source.
+    /// The path to the array of entities in a JSON source, or null for the document itself.
     pub records_path: Option<String>,
-    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    /// Whether the `_source` of the entities keeps the query string of the source URL.
     pub publish_query: bool,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    /// Whether csv and tsv cells can become numbers, booleans, and nulls.
     pub infer_types: bool,
-    /// When it is refreshed, as a cron expression in UTC.
+    /// When strata refreshes the dataset, as a cron expression in UTC, or null for never.
     pub schedule: Option<String>,
-    /// Which paths of its next versions get a shredded column, and which get none.
+    /// The paths that always or never get an indexed column in new versions.
     pub index: IndexLists,
-    /// Whoever knows this URL can have it refreshed; null for a token of the scope `read`.
+    /// The URL that refreshes the dataset for anyone who knows it, or null for a token with the scope `read`.
     pub ping_url: Option<String>,
-    /// The version that `active` means.
+    /// The number of the active version.
     pub active_version: Option<u64>,
     /// The highest version number.
     pub latest_version: Option<u64>,
     /// Whether a rollback pinned the active version.
     pub pinned: bool,
-    /// Whether it is frozen.
+    /// Whether the dataset is frozen.
     pub frozen: bool,
-    /// When it was created.
+    /// When the dataset was created.
     pub created_at: String,
-    /// The newest attempts to refresh it, newest first, at most 10.
+    /// The last attempts to refresh the dataset, newest first, at most 10.
     pub last_attempts: Vec<AttemptRecord>,
 }
 
@@ -179,7 +179,7 @@ impl DatasetRecord {
     }
 }
 
-/// The envelope of a dataset.
+/// The response with a dataset.
 #[derive(Serialize, ToSchema)]
 pub struct DatasetAnswer {
     /// Always true.
@@ -196,20 +196,20 @@ impl DatasetAnswer {
     }
 }
 
-/// A version, without the path of its file.
+/// A version of a dataset, without the path of its file.
 #[derive(Serialize, ToSchema)]
 pub struct VersionRecord {
-    /// From 1, one more for every refresh that succeeds.
+    /// The version number. Numbers start at 1 and increase by 1 with each successful refresh.
     pub version_number: u64,
-    /// The internal path of the alternate; null when there is none.
+    /// The internal path of the alternate, or null if there is none.
     pub alt_file_path: Option<String>,
-    /// Its entities.
+    /// The number of entities in the version.
     pub entity_count: u64,
-    /// Bytes of its file.
+    /// The size of the version's file in bytes.
     pub file_size_bytes: u64,
-    /// Whether `active` means it.
+    /// Whether this version is the active version.
     pub is_active: bool,
-    /// When it was made.
+    /// When the version was created.
     pub created_at: String,
 }
 
@@ -227,7 +227,7 @@ impl From<&CatalogVersion> for VersionRecord {
     }
 }
 
-/// The envelope of a version.
+/// The response with a version.
 #[derive(Serialize, ToSchema)]
 pub struct VersionAnswer {
     /// Always true.

@@ -44,38 +44,42 @@ pub(super) const PATH: &str = "/dataset/refresh";
 
 pub(super) static REFRESH: Endpoint =
     Endpoint::post(PATH, "refreshDataset", Group::Versions, |method| on(method, refresh))
-        .summary("Makes a version: fetches the source, or takes the entities of a `push` dataset")
+        .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
         .input(Input::BodyOrDocument {
             body: &[
                 fields::DATASET_ID,
-                Field { need: Need::Optional, about: "For `push`: the entities.", ..fields::ENTITIES },
+                Field {
+                    need: Need::Optional,
+                    about: "The entities, if the source of the dataset is `push`.",
+                    ..fields::ENTITIES
+                },
             ],
             query: &[
                 Field {
                     need: Need::Optional,
-                    about: "The dataset, when the body does not name it.",
+                    about: "The ID of the dataset, if the body does not contain it.",
                     ..fields::DATASET_ID
                 },
                 Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
-                    .about("The format of a document that is pushed; detected when not given."),
+                    .about("The format of the pushed document. By default, strata detects it."),
                 Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
-                    "For csv and tsv that are pushed: whether cells become numbers, booleans and nulls where they are \
-                     exactly that; as the dataset has it when not given.",
+                    "For pushed csv and tsv, whether cells that exactly match a number, boolean, or null get that \
+                     type. The default is the setting of the dataset.",
                 ),
             ],
         })
-        .answer(Answer::record::<RefreshAnswer>("The version as it is now, and what to know of it."))
+        .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
         .errors(&[404, 409, 422, 502, 503]);
 
-/// The envelope of a version that was just made.
+/// The response with a new version.
 #[derive(Serialize, ToSchema)]
 struct RefreshAnswer {
     /// Always true.
     ok: bool,
     /// The version.
     version: VersionRecord,
-    /// What is perhaps a mistake in the entities, such as a table whose cells other characters separate: sentences for
-    /// people. Left out where there is nothing. None refuses a version.
+    /// Possible mistakes in the entities, such as a table with a different cell separator, as sentences for humans.
+    /// Omitted if there are none. Warnings never prevent a new version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }

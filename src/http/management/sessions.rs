@@ -27,15 +27,15 @@ use crate::service::{App, Holder, LoggedIn, OwnedSession};
 
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
-const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
+const USER: Answer = Answer::record::<UserAnswer>("The user and the user's plan.");
 
 pub(super) static LOGIN: Endpoint =
     Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
-        .summary("Begins a session, whose id is in the cookie `strata_session`")
+        .summary("Starts a session and sets its ID in the cookie `strata_session`")
         .callers(Callers::Anybody)
         .input(Input::Body(&[
-            Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The e-mail address."),
-            Field::required("password", FieldKind::Text, || json!("a password")).about("The password."),
+            Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The user's email address."),
+            Field::required("password", FieldKind::Text, || json!("a password")).about("The user's password."),
         ]))
         .answer(Answer { headers: &[&["Set-Cookie"]], ..USER })
         .errors(&[401, 403, 429, 503]);
@@ -77,7 +77,7 @@ pub(in crate::http) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
 
 pub(super) static LOGOUT: Endpoint =
     Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
-        .summary("Ends the session")
+        .summary("Ends the current session")
         .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
         .errors(&[400, 408, 413]);
 
@@ -104,7 +104,7 @@ async fn logout(
 }
 
 pub(super) static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
-    .summary("The caller")
+    .summary("Returns the authenticated user")
     .answer(USER);
 
 async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
@@ -113,8 +113,8 @@ async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
 
 pub(super) static LIST: Endpoint =
     Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
-        .summary("The caller's sessions, the newest first")
-        .answer(Answer::record::<SessionsAnswer>("The sessions that last, without what opens them."));
+        .summary("Lists your sessions, newest first")
+        .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
 
 async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResult<SessionsAnswer> {
     let sessions = app.sessions().list(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
@@ -123,9 +123,9 @@ async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResu
 
 pub(super) static END: Endpoint =
     Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
-        .summary("Ends one of the caller's sessions")
+        .summary("Ends one of your sessions")
         .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
-            .about("What `/session/list` names it by.")]))
+            .about("The ID of the session in `/session/list`.")]))
         .answer(DONE)
         .errors(&[404]);
 
@@ -136,11 +136,11 @@ async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Js
 
 pub(super) static PASSWORD: Endpoint =
     Endpoint::post("/account/password", "changePassword", Group::Accounts, |method| on(method, password))
-        .summary("Replaces the caller's password, and ends all other sessions; tokens stay")
+        .summary("Changes your password and ends all other sessions; tokens remain valid")
         .input(Input::Body(&[
-            Field::required("old", FieldKind::Text, || json!("a password")).about("The password so far."),
+            Field::required("old", FieldKind::Text, || json!("a password")).about("The current password."),
             Field::required("new", FieldKind::Text, || json!("another password"))
-                .about("The new one, 1 to 1,024 bytes."),
+                .about("The new password, 1 to 1,024 bytes."),
         ]))
         .answer(USER)
         .errors(&[429, 503]);
@@ -165,16 +165,16 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, base: &BaseUr
     }
 }
 
-/// A session without what opens anything.
+/// A session, without its secret.
 #[derive(Serialize, ToSchema)]
 struct SessionRecord {
-    /// What names it; not the id in its cookie.
+    /// The ID of the session in lists, which is not the ID in its cookie.
     id: String,
-    /// When it began.
+    /// When the session began.
     created_at: String,
-    /// When it was last used, to the minute.
+    /// When the session was last used, to the minute.
     last_used_at: String,
-    /// Whether it is the session of this call.
+    /// Whether this request belongs to the session.
     current: bool,
 }
 
@@ -185,7 +185,7 @@ impl From<OwnedSession> for SessionRecord {
     }
 }
 
-/// The envelope of the caller's sessions, the newest first.
+/// The response with your sessions, newest first.
 #[derive(Serialize, ToSchema)]
 struct SessionsAnswer {
     /// Always true.
@@ -197,15 +197,15 @@ struct SessionsAnswer {
 /// A user.
 #[derive(Serialize, ToSchema)]
 struct UserRecord {
-    /// The e-mail address as it was given.
+    /// The email address, as it was entered.
     email: String,
-    /// `free`, `pro` or `scale`.
+    /// The plan: `free`, `pro`, or `scale`.
     plan: &'static str,
     /// When the user was added.
     created_at: String,
 }
 
-/// The envelope of a user.
+/// The response with a user.
 #[derive(Serialize, ToSchema)]
 struct UserAnswer {
     /// Always true.

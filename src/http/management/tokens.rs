@@ -16,21 +16,24 @@ use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::service::App;
 
 const NAME: Field =
-    Field::required("name", FieldKind::Text, || json!("ci")).about("The token's name, unique among the caller's.");
+    Field::required("name", FieldKind::Text, || json!("ci")).about("The name of the token, unique among your tokens.");
 
 pub(super) static CREATE: Endpoint =
     Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
-        .summary("Makes an API token, which is shown this once")
+        .summary("Creates an API token, which strata shows only once")
         .input(Input::Body(&[
             NAME,
             Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
                 .about(
-                    "What calls with it may do: `read` allows those that change nothing, `write`, unless given, all.",
+                    "What the token allows: `read` allows only operations that change nothing, and `write` (the \
+                     default) allows all operations.",
                 ),
-            Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400))
-                .about("After how many seconds it opens nothing more, at most 3,153,600,000; unless given, never."),
+            Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400)).about(
+                "The number of seconds until the token expires, at most 3,153,600,000. By default, the token never \
+                 expires.",
+            ),
         ]))
-        .answer(Answer::record::<TokenAnswer>("The token, which is not shown again."))
+        .answer(Answer::record::<TokenAnswer>("The token, which strata does not show again."))
         .errors(&[409]);
 
 async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<TokenAnswer> {
@@ -50,7 +53,7 @@ async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, |method| on(method, delete))
-        .summary("Deletes an API token, which opens nothing from then on")
+        .summary("Deletes an API token, which stops working immediately")
         .input(Input::Body(&[NAME]))
         .answer(DONE)
         .errors(&[404]);
@@ -62,9 +65,9 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 
 pub(super) static LIST: Endpoint =
     Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
-        .summary("The caller's API tokens, by name")
+        .summary("Lists your API tokens, ordered by name")
         .answer(Answer::record::<TokensAnswer>(
-            "The names, times and scopes of the tokens, not the tokens themselves.",
+            "The names, times, and scopes of the tokens, but not the tokens themselves.",
         ));
 
 async fn list(Caller(user): Caller, State(app): State<App>, _: Fields) -> JsonResult<TokensAnswer> {
@@ -72,33 +75,33 @@ async fn list(Caller(user): Caller, State(app): State<App>, _: Fields) -> JsonRe
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }
 
-/// A new API token, which is shown this once.
+/// A new API token, which strata shows only once.
 #[derive(Serialize, ToSchema)]
 struct TokenAnswer {
     /// Always true.
     ok: bool,
     /// The token.
     token: String,
-    /// Its name.
+    /// The name of the token.
     name: String,
-    /// `read` or `write`.
+    /// The scope: `read` or `write`.
     scope: &'static str,
-    /// From when on it opens nothing; null if never.
+    /// When the token expires, or null if it never expires.
     expires_at: Option<String>,
 }
 
-/// An API token without what opens anything.
+/// An API token, without its secret.
 #[derive(Serialize, ToSchema)]
 struct TokenRecord {
-    /// Its name.
+    /// The name of the token.
     name: String,
-    /// When it was made.
+    /// When the token was created.
     created_at: String,
-    /// When it was last used, to the minute; null if never.
+    /// When the token was last used, to the minute, or null if never.
     last_used_at: Option<String>,
-    /// `read` or `write`.
+    /// The scope: `read` or `write`.
     scope: &'static str,
-    /// From when on it opens nothing; null if never. The next new token removes those that have expired.
+    /// When the token expires, or null if it never expires. Creating a token removes expired tokens.
     expires_at: Option<String>,
 }
 
@@ -110,7 +113,7 @@ impl From<ApiToken> for TokenRecord {
     }
 }
 
-/// The envelope of the caller's API tokens, by name.
+/// The response with your API tokens, ordered by name.
 #[derive(Serialize, ToSchema)]
 struct TokensAnswer {
     /// Always true.

@@ -19,12 +19,13 @@ use crate::service::App;
 
 pub(super) static REGISTER: Endpoint =
     Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))
-        .summary("Registers the webhook of a dataset, in place of the one that is there; not on the plan free")
+        .summary("Registers the webhook of a dataset and replaces any previous one; not available on the plan `free`")
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
-                .about("The receiver, http or https."),
-            Field::optional("secret", FieldKind::Text, || json!("a secret")).about("Signs the payload; never shown."),
+                .about("The http or https URL of the receiver."),
+            Field::optional("secret", FieldKind::Text, || json!("a secret"))
+                .about("The secret that signs the payload. strata never shows it."),
         ]))
         .answer(DONE)
         .errors(&[404]);
@@ -49,9 +50,11 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 
 pub(super) static VIEW: Endpoint =
     Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
-        .summary("The webhook of a dataset, if there is one")
+        .summary("Returns the webhook of a dataset, if there is one")
         .input(Input::Query(&[fields::DATASET_ID]))
-        .answer(Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."))
+        .answer(Answer::record::<WebhookAnswer>(
+            "The webhook without its secret, or `has_webhook: false` if there is none.",
+        ))
         .errors(&[404]);
 
 async fn view(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<WebhookAnswer> {
@@ -73,21 +76,22 @@ pub(super) fn seen_with(scope: Scope, url: String) -> String {
 struct WebhookRecord {
     #[schema(schema_with = present)]
     has_webhook: bool,
-    /// The receiver; for a token of the scope `read` without user name, password and query.
+    /// The URL of the receiver. For a token with the scope `read`, strata omits the user name, password, and query
+    /// string.
     url: String,
     /// Whether a secret signs the payload.
     has_secret: bool,
-    /// Whether new versions fire it.
+    /// Whether new versions trigger the webhook.
     is_active: bool,
-    /// When it was fired last; null if never.
+    /// When the webhook was last triggered, or null if never.
     last_fired_at: Option<String>,
-    /// The receiver's HTTP status on the last attempt; null if none came.
+    /// The HTTP status that the receiver returned to the last attempt, or null if there was no response.
     last_status: Option<u16>,
-    /// When it was registered.
+    /// When the webhook was registered.
     created_at: String,
 }
 
-/// That there is no webhook.
+/// A response without a webhook.
 #[derive(Serialize, ToSchema)]
 struct NoWebhook {
     #[schema(schema_with = absent)]
@@ -108,13 +112,13 @@ fn always(value: bool, about: &str) -> Object {
     typed(Type::Boolean).enum_values(Some([value])).description(Some(about)).build()
 }
 
-/// What is known of a dataset's webhook.
+/// The webhook of a dataset, if there is one.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum WebhookAnswer {
-    /// There is one.
+    /// The dataset has a webhook.
     Registered(WebhookRecord),
-    /// There is none.
+    /// The dataset has no webhook.
     None(NoWebhook),
 }
 

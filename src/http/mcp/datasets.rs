@@ -30,14 +30,14 @@ const AROUND_BYTES: usize = 100;
 
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
-    summary: "Lists the caller's datasets, by id, a page at a time",
-    details: "Next: `profile` for the fields of one, then `read`. Where `next_after` is not null there are more: call again \
-              with it as `after`. For those of others: `list_public_datasets`.",
+    summary: "Lists your datasets, ordered by ID, one page at a time",
+    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more: \
+              pass it as `after`. For other users' datasets, call `list_public_datasets`.",
     scope: Scope::Read,
     arguments: || {
         vec![
-            ("after", schemas::positive("Those with a greater dataset_id")),
-            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
+            ("after", schemas::positive("Only datasets with a greater dataset_id")),
+            ("limit", schemas::at_most(MOST_LISTED, LISTED, "Maximum number of datasets")),
         ]
     },
     required: &[],
@@ -47,15 +47,15 @@ pub(super) const LIST_DATASETS: Tool = Tool {
 
 pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
     name: "list_public_datasets",
-    summary: "Lists the public datasets that their owners list for everybody, by id, a page at a time",
-    details: "Next: `profile` for the fields of one, then `read`. Where `next_after` \
-              is not null there are more. Counts as a read.",
+    summary: "Lists the public datasets that owners chose to list, ordered by ID, one page at a time",
+    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more. \
+              Counts as a read.",
     scope: Scope::Read,
     arguments: || {
         vec![
-            ("q", schemas::text("A part of the name or description")),
-            ("after", schemas::positive("Those with a greater dataset_id")),
-            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
+            ("q", schemas::text("Text in the name or description")),
+            ("after", schemas::positive("Only datasets with a greater dataset_id")),
+            ("limit", schemas::at_most(MOST_LISTED, LISTED, "Maximum number of datasets")),
         ]
     },
     required: &[],

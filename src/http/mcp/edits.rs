@@ -30,18 +30,22 @@ const HAS_ALTERNATE: &str = "This version has an alternate, and these entities a
 
 pub(super) const PULL_FOR_EDIT: Tool = Tool {
     name: "pull_for_edit",
-    summary: "Gives the entities of a version of the caller's, or of its alternate, whole or by page, with the etag that edits take",
-    details: "One JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and `next_offset`. limit=0 \
-              gives the etag alone. At most 1 MiB. Next: `edit_alt_version` for a few changes, `push_alt_version` for a \
-              whole new list.",
+    summary: "Returns entities of a version of your dataset, or of its alternate, in full or by page, with the etag \
+              for edits",
+    details: "Returns one JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and \
+              `next_offset`. limit=0 returns only the etag. At most 1 MiB. Next: `edit_alt_version` for a few changes, \
+              or `push_alt_version` for a whole new list.",
     scope: Scope::Read,
     arguments: || {
         vec![
-            ("dataset_id", schemas::positive("One of the caller's datasets")),
+            ("dataset_id", schemas::positive("One of your datasets")),
             ("version", schemas::selector()),
-            ("alt", schemas::flag("Whether to pull the version's alternate")),
-            ("offset", schemas::whole_number(0, "For a page: the position of its first entity")),
-            ("limit", json!({"type": "integer", "minimum": 0, "description": "For a page: at most so many entities"})),
+            ("alt", schemas::flag("Pulls the version's alternate")),
+            ("offset", schemas::whole_number(0, "For a page: position of its first entity")),
+            (
+                "limit",
+                json!({"type": "integer", "minimum": 0, "description": "For a page: maximum number of entities"}),
+            ),
         ]
     },
     required: &["dataset_id"],
@@ -51,11 +55,12 @@ pub(super) const PULL_FOR_EDIT: Tool = Tool {
 
 pub(super) const EDIT_ALT_VERSION: Tool = Tool {
     name: "edit_alt_version",
-    summary: "Changes, removes and inserts entities by position in a version's alternate, which begins as a copy of the version",
-    details: "All edits or none; what is not named stays. Positions, from 0, are those of the list as it is: of the \
-              alternate, or of the version while it has none. `read` with positions=true gives positions and the `etag`, \
-              so does `pull_for_edit`. If the etag is stale nothing is saved: find the positions again. The result has \
-              the next `etag`.",
+    summary: "Replaces, removes, and inserts entities by position in a version's alternate, which starts as a copy of \
+              the version",
+    details: "Saves all edits or none; other entities do not change. Positions start at 0 and refer to the current \
+              list: the alternate, or the version if it has none. Get positions and the `etag` from `read` with \
+              positions=true or from `pull_for_edit`. If the etag is stale, nothing is saved: find the positions \
+              again. The result has the next `etag`.",
     scope: Scope::Write,
     arguments: || {
         let entity = json!({"type": "object"});
@@ -63,18 +68,19 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
             "type": "object",
             "properties": {
                 "position": {"type": "integer", "minimum": 0},
-                "set": {"type": "object", "description": "The whole entity"},
+                "set": {"type": "object", "description": "The complete entity"},
                 "remove": {"const": true},
-                "insert": {"type": "array", "items": entity, "description": "Before the position; at the length, behind the last"},
+                "insert": {"type": "array", "items": entity, "description": "Inserted before the position; at the list \
+                                                                             length, appended"},
             },
             "required": ["position"],
             "additionalProperties": false,
         });
-        let about = "Each with one of set, remove and insert; at most one set or remove for a position";
+        let about = "Each has one of set, remove, or insert; at most one set or remove per position";
         vec![
-            ("dataset_id", schemas::positive("One of the caller's datasets")),
-            ("version", schemas::positive("The number of the version")),
-            ("etag", schemas::text("What read, pull_for_edit or the change before gave")),
+            ("dataset_id", schemas::positive("One of your datasets")),
+            ("version", schemas::positive("The version number")),
+            ("etag", schemas::text("From read, pull_for_edit, or the previous change")),
             ("edits", json!({"type": "array", "minItems": 1, "items": edit, "description": about})),
         ]
     },
@@ -85,17 +91,18 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
 
 pub(super) const PUSH_ALT_VERSION: Tool = Tool {
     name: "push_alt_version",
-    summary: "Saves entities as the alternate of a version of the caller's, unless one was saved or deleted since the pull",
-    details: "`entities` is the whole list, in its order: what is left out is gone from the alternate. For a few changes \
-              `edit_alt_version` is cheaper. If the etag is stale nothing is saved: pull again, redo the edit, push with \
-              the new etag.",
+    summary: "Saves entities as the alternate of a version of your dataset, unless one was saved or deleted since the \
+              pull",
+    details: "`entities` is the complete list, in order: entities that you leave out will not be in the alternate. For \
+              a few changes, `edit_alt_version` is cheaper. If the etag is stale, nothing is saved: pull again, redo \
+              the edit, and push with the new etag.",
     scope: Scope::Write,
     arguments: || {
         let about = "All entities of the alternate, in order";
         vec![
-            ("dataset_id", schemas::positive("One of the caller's datasets")),
-            ("version", schemas::positive("The number of the version that was pulled")),
-            ("etag", schemas::text("What pull_for_edit, or the change before, gave")),
+            ("dataset_id", schemas::positive("One of your datasets")),
+            ("version", schemas::positive("The number of the version you pulled")),
+            ("etag", schemas::text("From pull_for_edit or the previous change")),
             ("entities", json!({"type": "array", "items": {"type": "object"}, "description": about})),
         ]
     },

@@ -28,21 +28,20 @@ const BEYOND: &str = "offset is past the last of path_count paths: profile with 
 
 pub(super) const PROFILE: Tool = Tool {
     name: "profile",
-    summary: "Tells what a version contains: its paths, their types, ranges, frequent values, and how many there are",
-    details: "Call it before `read`: the paths are those that filters and keep_field take. `paths` has one line for each: \
-              its types, in how many entities where not in all, the number of distinct values, and frequent ones or the \
-              range; with details=true all that is known. `next_offset` is null at the end. Of a public dataset, or one \
-              of the caller's.",
+    summary: "Describes the contents of a version: its paths with their types, ranges, frequent values, and counts",
+    details: "Call it before `read` to learn the paths for filters and keep_field. `paths` has one line per path: its \
+              types, the number of entities if not all have it, the number of distinct values, and frequent values or \
+              the range. details=true returns everything known. `next_offset` is null at the end.",
     scope: Scope::Read,
     arguments: || {
         vec![
-            ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
+            ("dataset_id", schemas::positive("A public dataset or one of yours")),
             ("version", schemas::selector()),
-            ("alt", schemas::flag("The version's alternate")),
-            ("below", schemas::text("Only this path and those below it")),
-            ("offset", schemas::whole_number(0, "Skips the first paths")),
-            ("limit", schemas::whole_number(PATHS, "At most so many paths")),
-            ("details", schemas::flag("Gives all that is known of each path")),
+            ("alt", schemas::flag("Profiles the version's alternate")),
+            ("below", schemas::text("Only this path and paths below it")),
+            ("offset", schemas::whole_number(0, "Number of paths to skip")),
+            ("limit", schemas::whole_number(PATHS, "Maximum number of paths")),
+            ("details", schemas::flag("Returns everything known about each path")),
         ]
     },
     required: &["dataset_id"],
@@ -52,20 +51,20 @@ pub(super) const PROFILE: Tool = Tool {
 
 pub(super) const DIFF: Tool = Tool {
     name: "diff",
-    summary: "Tells what two versions of one of the caller's datasets differ in: entities added, subtracted, modified",
-    details: "`added`, `subtracted`, `modified`, `total_v1`, `total_v2` count all entities; `records` is a page of changes: \
-              both entities and, where modified, `field_diffs`.",
+    summary: "Compares two versions of one of your datasets: entities added, subtracted, and modified",
+    details: "`added`, `subtracted`, `modified`, `total_v1`, and `total_v2` count all entities. `records` is a page of \
+              changes, each with both entities and, if modified, `field_diffs`.",
     scope: Scope::Read,
     arguments: || {
         let names = ChangeType::ALL.map(ChangeType::name);
         vec![
-            ("dataset_id", schemas::positive("One of the caller's datasets.")),
-            ("v1", schemas::version("The version compared from")),
-            ("v2", schemas::version("The version compared to")),
-            ("alt", schemas::flag("The alternate of v2")),
-            ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type."})),
-            ("offset", schemas::whole_number(0, "Skips the first records.")),
-            ("limit", schemas::whole_number(RECORDS, "At most so many records; 0: the counts alone.")),
+            ("dataset_id", schemas::positive("One of your datasets")),
+            ("v1", schemas::version("The version to compare from")),
+            ("v2", schemas::version("The version to compare to")),
+            ("alt", schemas::flag("Uses the alternate of v2")),
+            ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type"})),
+            ("offset", schemas::whole_number(0, "Number of records to skip")),
+            ("limit", schemas::whole_number(RECORDS, "Maximum number of records; 0 returns only the counts")),
         ]
     },
     required: &["dataset_id", "v1", "v2"],

@@ -52,20 +52,20 @@ const FORMATS: [Format; 4] = [Format::Json, Format::Jsonl, Format::Csv, Format::
 
 pub(super) const READ: Tool = Tool {
     name: "read",
-    summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
-    details: "Gives two texts. The first is JSON: `returned`, `total_count` (all that match, before offset and limit), \
-              `next_offset` (null at the end), with total=true `total_matches` (before sample), and `unknown_fields` \
-              (paths that no entity has there), the nearest ones in `did_you_mean`, and `hints`. The second holds the entities in \
-              `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
-              here: what keep_field or drop_field removes, no later one finds.",
+    summary: "Returns filtered, sorted, cleaned, and paged entities from a version of a public dataset or one of yours",
+    details: "Returns two texts. The first is JSON: `returned`, `total_count` (all matches before offset and limit), \
+              `next_offset` (null at the end), with total=true `total_matches` (before sample), `unknown_fields` \
+              (paths that no entity has at that step), similar paths in `did_you_mean`, and `hints`. The second \
+              contains the entities in `format`, exactly as stored, or only their number with count=true. Steps run in \
+              the order of these parameters: later steps cannot find what keep_field or drop_field removed.",
     scope: Scope::Read,
     arguments: || {
         let mut arguments = vec![
-            ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
+            ("dataset_id", schemas::positive("A public dataset or one of yours")),
             ("version", schemas::selector()),
         ];
         arguments.extend(parameters());
-        let positions = schemas::flag("Also gives the entities' positions, and the etag for edit_alt_version");
+        let positions = schemas::flag("Also returns the entities' positions and the etag for edit_alt_version");
         arguments.push((POSITIONS, positions));
         arguments
     },
@@ -76,12 +76,10 @@ pub(super) const READ: Tool = Tool {
 
 pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
-    summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
-    details: "Makes a read, with the arguments of `read`, without giving its entities. It costs as much.",
+    summary: "Explains step by step how a read of one of your datasets runs, and what could make it cheaper",
+    details: "Takes the arguments of `read` and runs the read, but returns no entities. It costs as much as the read.",
     scope: Scope::Read,
-    arguments: || {
-        vec![("dataset_id", schemas::positive("One of the caller's datasets")), ("version", schemas::selector())]
-    },
+    arguments: || vec![("dataset_id", schemas::positive("One of your datasets")), ("version", schemas::selector())],
     required: &["dataset_id"],
     like: Some((READ.name, parameters)),
     call: |caller, arguments| Box::pin(explain(caller, arguments)),
@@ -104,30 +102,30 @@ fn instead(parameter: &Parameter) -> Value {
 /// What a parameter does, where its documentation says more than a model needs.
 fn in_short(name: &str) -> Option<&'static str> {
     Some(match name {
-        "include_source" => "false removes the top-level `_source` before all else",
+        "include_source" => "false removes the top-level `_source` before all other steps",
         "keep_field" => "Keeps only the fields at the listed paths",
         "drop_field" => "Removes the fields at the listed paths",
-        "filter" => "path:value: a value there equals it, regardless of case",
-        "filter_contains" => "path:value: the text of a value there contains it, regardless of case",
-        "filter_gt" => "path:value: a value there is greater; numbers, else texts such as dates",
-        "filter_gte" => "path:value: greater or equal",
-        "filter_lt" => "path:value: less",
-        "filter_lte" => "path:value: less or equal",
-        "keywords" => "The text of any value contains a keyword, regardless of case",
-        "keywords_mode" => "or: any keyword; and: all of them",
-        "sort" => "field:asc or field:desc, of one top-level field",
+        "filter" => "path:value: a value at the path equals this one, ignoring case",
+        "filter_contains" => "path:value: a value at the path contains this text, ignoring case",
+        "filter_gt" => "path:value: a value at the path is greater; numbers, or strings such as dates",
+        "filter_gte" => "path:value: greater than or equal",
+        "filter_lt" => "path:value: less than",
+        "filter_lte" => "path:value: less than or equal",
+        "keywords" => "Any value contains a keyword, ignoring case",
+        "keywords_mode" => "or: any keyword; and: all keywords",
+        "sort" => "field:asc or field:desc, for one top-level field",
         "dedup" => "Keeps the first of each group of equal entities",
-        "dedup_key" => "With dedup: the paths whose values must be equal",
-        "sample" => "N random entities of what the earlier steps leave",
-        "seed" => "With sample: draws the same each time",
+        "dedup_key" => "With dedup: compares only values at these paths",
+        "sample" => "N random entities after the earlier steps",
+        "seed" => "With sample: draws the same entities each time",
         "offset" => "Skips the first N entities",
-        "limit" => "At most N entities, after `offset`",
+        "limit" => "Returns at most N entities after `offset`",
         "pretty" => "Indents JSON",
-        "typed" => "For Parquet alone, which this tool does not give",
-        "count" => "Gives the number of entities instead of them",
-        "total" => "Also gives `total_matches`",
-        "alt" => "Reads the alternate of the version",
-        "strict" => "Refuses paths that no entity has",
+        "typed" => "Only for Parquet, which this tool does not return",
+        "count" => "Returns only the number of entities",
+        "total" => "Also returns `total_matches`",
+        "alt" => "Reads the version's alternate",
+        "strict" => "Rejects paths that no entity has",
         _ => return None,
     })
 }

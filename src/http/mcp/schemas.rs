@@ -55,7 +55,7 @@ pub(super) fn selector() -> Value {
 pub(super) fn version(about: &str) -> Value {
     json!({
         "type": ["string", "integer"],
-        "description": format!("{about}: active, latest or a number"),
+        "description": format!("{about}: active, latest, or a number"),
     })
 }
 

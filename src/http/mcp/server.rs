@@ -25,21 +25,22 @@ use crate::metrics::metrics;
 
 /// The instructions that every client gets first, for its model.
 const INSTRUCTIONS: &str = "\
-strata keeps datasets: named lists of JSON entities. Every refresh of a dataset makes a new version, numbered from 1, \
-which never changes and is never deleted. `active` is the version that readers get, the newest one unless the owner \
-has pinned another; `latest` is the newest; `v3` is the third.
+strata stores datasets: named lists of JSON entities. Every refresh of a dataset creates a new version, numbered from \
+1, which never changes and is never deleted. `active` is the version that readers get: the newest one, unless the \
+owner has pinned another one. `latest` is the newest version, and `v3` is the third.
 
-Look first, then fetch: `list_datasets` for your own datasets or `list_public_datasets` for those of others, `profile` \
-for the fields, then `read` with a small limit, keep_field, filters or count. Answers are bounded; page with offset.
+Explore first, then fetch: `list_datasets` for your own datasets or `list_public_datasets` for other users' datasets, \
+`profile` for the fields, and then `read` with a small limit, keep_field, filters, or count. Results are limited in \
+size, so page through them with offset.
 
-To edit entities, give a version an alternate: a second entity list beside it, which readers see with alt=true. The \
-version itself stays as it is.
-- A few changes: `read` with filters and positions=true (and alt=true once there is an alternate) gives the entities, \
-their positions and an etag; `edit_alt_version` with that etag sets, removes and inserts at positions.
-- A whole new list: `pull_for_edit` gives all entities and an etag, `push_alt_version` saves the list.
-Leave what should not change exactly as it came: number texts, nulls, order. If a change says that the etag is stale, \
-nothing was saved: look again, redo it on what is there now, and use the new etag. Each change answers with the next \
-etag.";
+To edit entities, give a version an alternate: a second entity list next to it, which readers see with alt=true. The \
+version itself does not change.
+- A few changes: `read` with filters and positions=true (and alt=true if the version already has an alternate) returns \
+the entities, their positions, and an etag. `edit_alt_version` with that etag sets, removes, and inserts at positions.
+- A whole new list: `pull_for_edit` returns all entities and an etag, and `push_alt_version` saves the list.
+Leave everything that should not change exactly as you received it: number notation, nulls, and order. If a change \
+reports that the etag is stale, nothing was saved: read again, redo the change on the current list, and use the new \
+etag. Each change returns the next etag.";
 
 type Page = Option<PaginatedRequestParams>;
 type Context = RequestContext<RoleServer>;

@@ -41,7 +41,7 @@ pub(super) static DOCUMENT: Endpoint =
         .callers(Callers::Anybody)
         .answer(Answer {
             headers: &[CORS, CACHING, &["Content-Encoding"]],
-            not_modified: Some("`If-None-Match` names the document."),
+            not_modified: Some("`If-None-Match` matches the current document."),
             ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
         });
 
@@ -72,9 +72,10 @@ fn info() -> Info {
         .title("strata")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "Serves versioned datasets of JSON entities. Every refresh of a dataset makes a new, permanent version; one \
-             endpoint filters, sorts, pages and returns any version in six formats. All errors are plain text for people. Owners call with the cookie of a session or \
-             an API token; bodies of theirs are JSON, and members that an operation does not know are refused.",
+            "Serves versioned datasets of JSON entities. Every refresh of a dataset creates a new, permanent version. \
+             A single endpoint filters, sorts, pages, and returns any version in six formats. All errors are plain \
+             text for humans. To manage your datasets, send a session cookie or an API token. Request bodies are JSON, \
+             and an operation rejects members that it does not know.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build()

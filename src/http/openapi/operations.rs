@@ -174,7 +174,9 @@ fn token() -> Parameter {
 fn components() -> ComponentsBuilder {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
-        .description(Some("An API token of the user: `POST /token/create`, or `strata user add --token`."))
+        .description(Some(
+            "The user's API token. To create one, use `POST /token/create` or `strata user add --token`.",
+        ))
         .build();
     let cookie = ApiKeyValue::with_description(SESSION_COOKIE, "The cookie that `POST /session/login` sets.");
     ComponentsBuilder::new()

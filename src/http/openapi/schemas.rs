@@ -37,8 +37,8 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
         // Documents as bytes alone: generators of clients know no content type such as `text/csv` for a body.
         true => body
             .description(Some(
-                "JSON, or a document of any source format, plain or compressed, as `application/octet-stream`. A document \
-                 may also be sent with the content type of its format.",
+                "JSON, or a document in any source format, uncompressed or compressed, as `application/octet-stream`. \
+                 You can also send a document with the content type of its format.",
             ))
             .content("application/octet-stream", document())
             .required(Some(Required::False))

@@ -6,8 +6,9 @@ pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     name: "include_source",
     default_text: "true",
     summary: "`false` removes the top-level `_source`",
-    documentation: "`false` removes the top-level `_source` of every entity before any other step. So no later step \
-         finds it. A `_source` deeper in an entity stays. With `keep_field`, `_source` is kept only if it is listed.",
+    documentation: "`false` removes the top-level `_source` from every entity before any other step, so that later \
+         steps cannot find it. A `_source` deeper in an entity stays. If you set `keep_field`, strata keeps `_source` \
+         only if you list it.",
     apply: |value, request| value::boolean(value).map(|value| request.include_source = value),
     ..DENULL
 };
@@ -18,8 +19,8 @@ pub(super) const DENULL: Parameter = Parameter {
     default_text: "false",
     summary: "Removes nulls and empty strings at every depth, and arrays that become empty",
     documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that becomes \
-         empty is removed too, from the inside out. Arrays that came empty stay. Objects stay, even when empty. The \
-         number of entities does not change.",
+         empty is removed too, from the inside out. Arrays that were already empty stay. Objects stay, even if they \
+         become empty. The number of entities does not change.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| value::boolean(value).map(|value| request.denull = value),
@@ -27,22 +28,23 @@ pub(super) const DENULL: Parameter = Parameter {
 
 pub(super) const DEDUP: Parameter = Parameter {
     name: "dedup",
-    summary: "Keeps the first of equal entities, compared without `_source`, or by `dedup_key`",
-    documentation: "Keeps the first of each group of equal entities, in the order of `sort` if it is given. Entities \
-         are equal when their JSON values are. The order of keys and the spelling of numbers (`1`, `1.0`) do not \
-         matter. Strings are compared exactly. Null and missing differ. The top-level `_source` is left out. \
-         `dedup_key` compares chosen fields instead.",
+    summary: "Keeps only the first of several equal entities, compared without `_source` or by `dedup_key`",
+    documentation: "Keeps only the first entity of each group of equal entities, in the order of `sort` if you set it. \
+         Entities are equal if their JSON values are equal. The order of keys and the notation of numbers (`1`, `1.0`) \
+         do not matter. Strings must match exactly, and null differs from a missing field. The top-level `_source` is \
+         not compared. To compare only certain fields, set `dedup_key`.",
     apply: |value, request| value::boolean(value).map(|value| request.dedup = value),
     ..DENULL
 };
 
 pub(super) const FLATTEN: Parameter = Parameter {
     name: "flatten",
-    summary: "Makes `parent.field` keys of nested objects; always on for csv, tsv and parquet",
-    documentation: "Makes entities flat. The fields of an object become `parent.field`; an array whose elements are all objects becomes \
-         `parent_0_field`, `parent_1_field`; any other array becomes one string that holds it as compact JSON; an empty \
-         object leaves no key. The last step: filters, `sort` and field lists name the original fields. `csv`, `tsv` and \
-         `parquet` are always flat, whatever this says.",
+    summary: "Turns nested objects into `parent.field` keys; always on for csv, tsv, and parquet",
+    documentation: "Flattens entities. The fields of an object become `parent.field`. An array whose elements are all \
+         objects becomes `parent_0_field`, `parent_1_field`, and so on. Any other array becomes one string that \
+         contains the array as compact JSON, and an empty object leaves no key. This is the last step, so filters, \
+         `sort`, and field lists must use the original field names. `csv`, `tsv`, and `parquet` are always flat, \
+         regardless of this parameter.",
     apply: |value, request| value::boolean(value).map(|value| request.flatten = value),
     ..DENULL
 };
@@ -50,8 +52,9 @@ pub(super) const FLATTEN: Parameter = Parameter {
 pub(super) const PRETTY: Parameter = Parameter {
     name: "pretty",
     default_text: "true",
-    summary: "Indents JSON; `false` gives compact single-line output; no effect on other formats",
-    documentation: "Indents JSON by two spaces; `false` gives compact output on a single line. Has no effect on other formats.",
+    summary: "Indents JSON; `false` returns compact JSON on a single line; no effect on other formats",
+    documentation: "Indents JSON by two spaces. `false` returns compact JSON on a single line. This parameter has no \
+         effect on other formats.",
     apply: |value, request| value::boolean(value).map(|value| request.pretty = value),
     ..DENULL
 };
@@ -59,51 +62,54 @@ pub(super) const PRETTY: Parameter = Parameter {
 pub(super) const COUNT: Parameter = Parameter {
     name: "count",
     summary: "Returns only `{\"count\":…,\"dataset_id\":…,\"version\":…,\"alt\":…}`",
-    documentation: "Returns, instead of the entities, one JSON object with the fields `count`, `dataset_id`, `version` and `alt`. \
-         `count` is the number of entities that the same request would return without it, after `offset` and `limit`. \
-         The answer is JSON whatever `format` says.",
+    documentation: "Returns one JSON object with the fields `count`, `dataset_id`, `version`, and `alt` instead of the \
+         entities. `count` is the number of entities that the same request would return without this parameter, after \
+         `offset` and `limit`. The response is always JSON, regardless of `format`.",
     apply: |value, request| value::boolean(value).map(|value| request.count = value),
     ..DENULL
 };
 
 pub(super) const ALT: Parameter = Parameter {
     name: "alt",
-    summary: "Serves the alternate of the version; equals the path suffix `/alt/`",
-    documentation: "Serves the alternate of the requested version; 404 when the version has none. The path suffix `/alt/` means the \
-         same, and wins over `alt=false`.",
+    summary: "Returns the version's alternate; same as the path suffix `/alt/`",
+    documentation: "Returns the alternate of the requested version, or 404 if the version has none. The path suffix \
+         `/alt/` has the same effect and overrides `alt=false`.",
     apply: |value, request| value::boolean(value).map(|value| request.alt = value),
     ..DENULL
 };
 
 pub(super) const STRICT: Parameter = Parameter {
     name: "strict",
-    summary: "Refuses parameters that do not exist and fields that no entity has",
-    documentation: "Answers 400 to a parameter that does not exist, and to a path in `filter`, `filter_contains`, \
-         `sort`, `keep_field`, `drop_field` or `dedup_key` that no entity of the version has, or that \
-         `include_source`, `denull`, `keep_field` or `drop_field` has removed from every entity. The text names the \
-         nearest path that exists, or the step. Without it such names stand in the headers `X-Unknown-Parameters` and \
-         `X-Unknown-Fields`. The answer itself is the same.",
+    summary: "Rejects parameters that do not exist and fields that no entity has",
+    documentation: "Returns 400 if a parameter does not exist, or if a path in a filter, `sort`, `keep_field`, \
+         `drop_field`, or `dedup_key` does not exist in any entity of the version. It also returns 400 if \
+         `include_source`, `denull`, `keep_field`, or `drop_field` has removed such a path from every entity. The \
+         error message names the nearest existing path, or the step that removed the path. Without `strict`, strata \
+         lists these names in the headers `X-Unknown-Parameters` and `X-Unknown-Fields`. If the request succeeds, the \
+         response is the same with and without `strict`.",
     apply: |value, request| value::boolean(value).map(|value| request.strict = value),
     ..DENULL
 };
 
 pub(super) const TOTAL: Parameter = Parameter {
     name: "total",
-    summary: "Tells in `X-Total-Matches` how many entities match, whatever the page",
-    documentation: "Adds the header `X-Total-Matches`: the number of entities after `dedup`, before `sample`, `offset` \
-         and `limit`. Also with `count`. The body is the same. Where the page does not tell the number, the service \
-         counts once, and keeps the count for the next pages.",
+    summary: "Returns the total number of matching entities in `X-Total-Matches`, regardless of the page",
+    documentation: "Adds the header `X-Total-Matches`: the number of entities after `dedup`, but before `sample`, \
+         `offset`, and `limit`. You can also use it with `count`. The response body does not change. If strata cannot \
+         derive the number from the page, it counts once and caches the count for the next pages.",
     apply: |value, request| value::boolean(value).map(|value| request.total = value),
     ..DENULL
 };
 
 pub(super) const TYPED: Parameter = Parameter {
     name: "typed",
-    summary: "Gives columns of parquet types: BOOLEAN, INT64, DOUBLE or text; no effect on other formats",
-    documentation: "With `format=parquet`, a column of the answer whose values, nulls aside, are all booleans is BOOLEAN; \
-         all integers of 64 bits INT64 (`1.0` is none); all numbers that a double holds DOUBLE. An integer that no double \
-         equals, and `1e400`, are none of these. Any other column, and one without values, stays text. Names and rows \
-         are as without it. Row groups have one size, and pages an index, so that tools skip what they need not read.",
+    summary: "Assigns types to parquet columns: BOOLEAN, INT64, DOUBLE, or text; no effect on other formats",
+    documentation: "With `format=parquet`, assigns a type to each column, based on its values in the response and \
+         ignoring nulls. A column is BOOLEAN if all values are booleans, INT64 if all are 64-bit integers (`1.0` is \
+         not an integer), and DOUBLE if all are numbers that fit a double. Numbers out of range, such as `1e400`, and \
+         integers that a double cannot represent exactly do not fit. All other columns, including columns without \
+         values, stay text. Names and rows are the same as without `typed`. Row groups have a fixed size, and pages \
+         have an index, so that tools can skip data that they do not need.",
     apply: |value, request| value::boolean(value).map(|value| request.typed = value),
     ..DENULL
 };

@@ -8,11 +8,11 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
     default_text: "none",
     summary: "Keeps only the listed fields; `a.b` keeps only `b` in `a`",
     documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent \
-         `a` with only its field `b`. In arrays, also nested ones, every object is reduced in the same way. Scalars \
-         in arrays are removed. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps after it \
-         (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
-         characters themselves. Blanks around a path do not count, and empty items are dropped. A list without items \
-         means the same as no parameter.",
+         `a` with only its field `b`. In arrays, including nested ones, every object is reduced in the same way, and \
+         scalars are removed. `a,a.b` keeps all of `a`. `_source` is kept only if you list it. Later steps (`filter`, \
+         `keywords`, `sort`, `dedup`) can find only the fields that are kept. For a literal dot, comma, or backslash \
+         in a path, write `\\.`, `\\,`, or `\\\\`. strata ignores empty items and spaces or tabs around a path. A list \
+         without items has the same effect as no parameter.",
     example: Some("name,region,area"),
     repetition: Repetition::List,
     apply: |value, request| value::paths(value).map(|value| request.keep.extend(value)),
@@ -21,11 +21,11 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
     summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
-    documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into \
-         objects and, through arrays, into every element. A parent that becomes empty stays. Applied after \
-         `keep_field` and before `filter`, `keywords`, `sort` and `dedup`, which no longer find what is removed. \
-         `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do not count, and empty \
-         items are dropped. A list without items means the same as no parameter.",
+    documentation: "Removes the listed fields from every entity. `a.b` reaches into objects and, through arrays, into \
+         every element. A parent that becomes empty stays. This step runs after `keep_field` and before `filter`, \
+         `keywords`, `sort`, and `dedup`, so these steps cannot find the removed fields. For a literal dot, comma, or \
+         backslash in a path, write `\\.`, `\\,`, or `\\\\`. strata ignores empty items and spaces or tabs around a \
+         path. A list without items has the same effect as no parameter.",
     example: Some("name.native"),
     apply: |value, request| value::paths(value).map(|value| request.drop.extend(value)),
     ..KEEP_FIELD
@@ -34,10 +34,11 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
     summary: "With `dedup=true`, compares only these fields",
-    documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; \
-         `_source` may be named. A missing field is a value of its own, and an array is compared as a whole. Does \
-         nothing without `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a \
-         path do not count, and empty items are dropped. A list without items means the same as no parameter.",
+    documentation: "With `dedup=true`, entities are duplicates if their values at these paths are equal. You can list \
+         `_source`. A missing field counts as a distinct value, and an array is compared as a whole. This parameter \
+         has no effect without `dedup=true`. For a literal dot, comma, or backslash in a path, write `\\.`, `\\,`, or \
+         `\\\\`. strata ignores empty items and spaces or tabs around a path. A list without items has the same effect \
+         as no parameter.",
     example: Some("region,subregion"),
     apply: |value, request| value::paths(value).map(|value| request.dedup_key.extend(value)),
     ..KEEP_FIELD

@@ -8,12 +8,14 @@ pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
     kind: ParameterKind::PathValue,
     default_text: "none",
-    summary: "Exact, case-insensitive match; dot-notation for nested fields; fans out across arrays; all must match",
-    documentation: "Keeps the entities in which any value that the path reaches equals the value, regardless of case. \
+    summary: "Exact, case-insensitive match; dot notation for nested fields; searches array elements; all filters must \
+              match",
+    documentation: "Keeps the entities in which any value at the path equals the specified value, regardless of case. \
          Numbers are also compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects \
-         and, through arrays, into every element. Split at the first colon that is not escaped; `\\.`, `\\:` and \
-         `\\\\` in the path stand for the characters themselves, the value has no escapes. May be repeated: all must \
-         match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not found.",
+         and, through arrays, into every element. The first colon that is not escaped separates the path from the \
+         value. For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`; the value has no \
+         escapes. You can repeat the parameter, and all filters must match. This step runs after `keep_field` and \
+         `drop_field`, so it cannot find fields that they removed.",
     example: Some("region:Europe"),
     repetition: Repetition::Repeat,
     apply: |value, request| value::path_value(value).map(|value| request.filters.push(value)),
@@ -21,13 +23,14 @@ pub(super) const FILTER: Parameter = Parameter {
 
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
-    summary: "Case-insensitive substring match; dot-notation for nested fields; fans out across arrays; all must match",
-    documentation: "Keeps the entities in which the text of any value that the path reaches contains the value, \
-         regardless of case. Null has no text. An empty value matches every scalar that has a text. `a.b` reaches \
-         into objects and, through arrays, into every element. Split at the first colon that is not escaped; `\\.`, \
-         `\\:` and `\\\\` in the path stand for the characters themselves, the value has no escapes. May be repeated: \
-         all must match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not \
-         found.",
+    summary: "Case-insensitive substring match; dot notation for nested fields; searches array elements; all filters \
+              must match",
+    documentation: "Keeps the entities in which the text of any value at the path contains the specified value, \
+         regardless of case. Null has no text. An empty value matches every scalar that has text. `a.b` reaches into \
+         objects and, through arrays, into every element. The first colon that is not escaped separates the path from \
+         the value. For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`; the value has \
+         no escapes. You can repeat the parameter, and all filters must match. This step runs after `keep_field` and \
+         `drop_field`, so it cannot find fields that they removed.",
     example: Some("name.official:republic"),
     apply: |value, request| value::path_value(value).map(|value| request.filters_contain.push(value)),
     ..FILTER
@@ -41,21 +44,22 @@ macro_rules! range {
             summary: concat!(
                 "A number or string ",
                 $words,
-                " the value; a value in double quotes is text; dot-notation for nested fields; fans out across \
-                 arrays; all must match"
+                " the value; a value in double quotes is a string; dot notation for nested fields; searches array \
+                 elements; all filters must match"
             ),
             documentation: concat!(
-                "Keeps the entities in which any value that the path reaches is ",
+                "Keeps the entities in which any value at the path is ",
                 $words,
-                " the value. If the value is a JSON number, numbers are compared by numeric value, exactly. \
-                 Otherwise, or if the value stands in double quotes, strings are compared by code point, with their \
-                 case: `2024-05` is text, and so is `\"5\"`, which is compared as `5`. There are no escapes between \
-                 the quotes, and nothing is trimmed: `+1`, `01` and `NaN` are text. A number never matches a text, \
-                 nor a text a number. Null and booleans never match. `a.b` reaches into objects and, through arrays, \
-                 into every element; different elements may satisfy different filters. Split at the first colon that \
-                 is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters themselves. May be \
-                 repeated: all must match. Applied after `keep_field` and `drop_field`, so that a field which they \
-                 have removed is not found."
+                " the specified value. If the specified value is a JSON number, strata compares numbers by their exact \
+                 numeric value. If it is anything else, or if it is in double quotes, strata compares strings by code \
+                 point, and case matters. For example, `2024-05` is a string, and so is `\"5\"`, which is compared as \
+                 `5`. There are no escapes between the quotes, and nothing is trimmed: `+1`, `01`, and `NaN` are \
+                 strings. A number never matches a string, and a string never matches a number. Null and booleans \
+                 never match. `a.b` reaches into objects and, through arrays, into every element; different elements \
+                 can satisfy different filters. The first colon that is not escaped separates the path from the value. \
+                 For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`. You can repeat the \
+                 parameter, and all filters must match. This step runs after `keep_field` and `drop_field`, so it \
+                 cannot find fields that they removed."
             ),
             example: Some($example),
             apply: |value, request| {

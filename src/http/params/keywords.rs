@@ -8,11 +8,12 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
     kind: ParameterKind::Keywords,
     default_text: "none",
-    summary: "Case-insensitive substring match in values at any depth; any keyword matches, or all with `keywords_mode=and`",
-    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, regardless \
-         of case; with `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, \
-         nor fields that earlier steps have removed. Split at every comma, without escapes; blanks around a keyword \
-         do not count, and empty ones are dropped. A list without items means the same as no parameter.",
+    summary: "Case-insensitive substring match in values at any depth; one keyword is enough, but with \
+              `keywords_mode=and` all must match",
+    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, regardless of \
+         case. With `keywords_mode=and`, every keyword must occur in some value. strata does not search field names or \
+         fields that earlier steps removed. Every comma separates two keywords; there are no escapes. strata ignores \
+         empty keywords and spaces or tabs around a keyword. A list without items has the same effect as no parameter.",
     example: Some("republic,kingdom"),
     repetition: Repetition::List,
     apply: |value, request| {
@@ -25,9 +26,9 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
     kind: ParameterKind::OneOf(&["or", "and"]),
     default_text: "or",
-    summary: "`or`: any keyword matches; `and`: all must be present, in any fields",
-    documentation: "With `or` any of the `keywords` is enough; with `and` all of them must be present, in the same field or in different \
-         ones. Does nothing without `keywords`.",
+    summary: "`or`: any keyword is enough; `and`: all keywords must be present, in any fields",
+    documentation: "With `or`, any of the `keywords` is enough. With `and`, all of them must be present, in the same \
+         field or in different fields. This parameter has no effect without `keywords`.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {

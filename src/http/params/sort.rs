@@ -8,11 +8,13 @@ pub(super) const SORT: Parameter = Parameter {
     name: "sort",
     kind: ParameterKind::Sort,
     default_text: "none",
-    summary: "Orders by one top-level field: numbers, then strings, false, true; null, missing and nested values last",
-    documentation: "Orders the entities by one top-level field, ascending or descending; `field` alone is ascending. Ascending is \
-         numbers by value, then strings by code point, then false, then true; descending is the exact reverse. Entities in \
-         which the field is null, missing, an object or an array come last in both directions. The sort is stable. Split \
-         at the last colon; the name has no escapes, and a dot in it is a dot.",
+    summary: "Orders by one top-level field: numbers, then strings, false, true; null, missing, and nested values come \
+              last",
+    documentation: "Orders the entities by one top-level field, ascending or descending; `field` without a direction \
+         is ascending. Ascending order is numbers by value, then strings by code point, then false, then true. \
+         Descending order is the exact reverse. Entities in which the field is null, missing, an object, or an array \
+         come last in both directions. The sort is stable. The last colon separates the field name from the direction. \
+         The name has no escapes, and a dot in it is a literal dot.",
     example: Some("area:desc"),
     repetition: Repetition::Single,
     apply: |value, request| sort(value).map(|sort| request.sort = Some(sort)),

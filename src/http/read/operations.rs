@@ -32,28 +32,25 @@ pub(in crate::http) fn section() -> OpenApi {
     // How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take
     // what an operation itself says for something that it needs.
     let security = [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())];
-    let version = "The version of the dataset";
-    let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
+    let version = "Returns the entities of a version";
+    let alternate = "Returns the entities of a version's alternate, like `alt=true`, or 404 if it has none";
     let paths = PathsBuilder::new()
         .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
         .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate));
-    let tag = TagBuilder::new().name(TAG).description(Some("The entities of versions")).build();
+    let tag = TagBuilder::new().name(TAG).description(Some("Queries of the entities in a version")).build();
     OpenApiBuilder::new().paths(paths).components(Some(components())).security(Some(security)).tags(Some([tag])).build()
 }
 
 fn operation(id: &str, summary: &str) -> PathItem {
-    let mut operation = OperationBuilder::new()
-        .operation_id(Some(id))
-        .tag(TAG)
-        .summary(Some(summary))
-        .description(Some(format!(
-            "Only GET is allowed; the final `/` may be left out. The parameters are applied in the order in which they are \
-             listed, whatever their order in the URL. All filters, listed paths and keywords together are at most \
-             {ITEMS_LIMIT}, and a path has at most {PATH_KEYS_LIMIT} names; the query string has at most \
-             {QUERY_BYTES_LIMIT} bytes. A parameter that does not exist is ignored and named in `X-Unknown-Parameters`, \
-             and a field that no entity has in `X-Unknown-Fields`; `strict=true` refuses both. \
-             Booleans are also taken as `1` and `0`, and in any case. Public datasets need no authentication, private ones \
-             their private key."
+    let mut operation =
+        OperationBuilder::new().operation_id(Some(id)).tag(TAG).summary(Some(summary)).description(Some(format!(
+            "Only GET is allowed, and the trailing `/` is optional. strata applies the parameters in the order in \
+             which they are listed here, regardless of their order in the URL. A request can contain up to \
+             {ITEMS_LIMIT} filters, listed paths, and keywords in total. A path can have up to {PATH_KEYS_LIMIT} \
+             names, and the query string can have up to {QUERY_BYTES_LIMIT} bytes. strata ignores unknown parameters \
+             and lists them in `X-Unknown-Parameters`, and it lists fields that no entity has in `X-Unknown-Fields`. \
+             `strict=true` rejects both. Booleans can also be `1` and `0`, and they are not case-sensitive. Public \
+             datasets need no authentication, but private datasets require their private key."
         )));
     let names = path_parameters().into_iter().chain(header_parameters()).map(|parameter| parameter.name);
     let queries = PARAMETERS.iter().map(|parameter| parameter.name.to_owned());
@@ -71,7 +68,7 @@ fn operation(id: &str, summary: &str) -> PathItem {
 fn components() -> Components {
     let private_key = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
-        .description(Some("The dataset's private key. Needed for private datasets, ignored for public ones."))
+        .description(Some("The dataset's private key. Private datasets require it, and public datasets ignore it."))
         .build();
     let mut components = ComponentsBuilder::new()
         .security_scheme(PRIVATE_KEY, SecurityScheme::Http(private_key))
@@ -90,16 +87,17 @@ fn components() -> Components {
 fn path_parameters() -> [Parameter; 3] {
     let versions = "^(active|latest|v(0|[1-9][0-9]*))$";
     [
-        ("dataset_id", "The dataset.", typed(Type::Integer).minimum(Some(1_usize)), json!(1)),
+        ("dataset_id", "The ID of the dataset.", typed(Type::Integer).minimum(Some(1_usize)), json!(1)),
         (
             "name_slug",
-            "The dataset's name, lower-case and hyphenated. It must match exactly, or the answer is 404.",
+            "The dataset's name in lowercase, with hyphens. If it does not match exactly, strata returns 404.",
             typed(Type::String).min_length(Some(1)),
             json!("world-countries"),
         ),
         (
             "version",
-            "`active` (the pinned version, or the newest), `latest` (the highest number), or `vN` (that one, for ever).",
+            "`active` (the pinned version, or the newest version if none is pinned), `latest` (the version with the \
+             highest number), or `vN` (always exactly this version).",
             typed(Type::String).pattern(Some(versions)),
             json!("active"),
         ),
@@ -112,13 +110,19 @@ fn header_parameters() -> [Parameter; 3] {
     [
         (
             "If-None-Match",
-            "The `ETag` of an answer that the caller holds: 304 when it is still the answer.",
+            "The `ETag` of a response that you already have. If the response has not changed, strata returns 304.",
             "\"8f14e45fceea167a\"",
         ),
-        ("Range", "Part of a parquet file, as `bytes=first-last`: 206. Ignored for other formats.", "bytes=0-1023"),
+        (
+            "Range",
+            "The part of a parquet file to return, as `bytes=first-last`. strata then returns 206. Other formats \
+             ignore this header.",
+            "bytes=0-1023",
+        ),
         (
             "If-Range",
-            "The `ETag` of the file of which a part is asked for: the whole file when it is another by now.",
+            "The `ETag` of the file that you request a part of. If the file has changed, strata returns the whole \
+             file.",
             "\"8f14e45fceea167a\"",
         ),
     ]
@@ -128,21 +132,21 @@ fn header_parameters() -> [Parameter; 3] {
 }
 
 fn entity() -> Schema {
-    let about = "The origin URL of the entity, where it has one.";
+    let about = "The URL from which the entity originates, if it has one.";
     let source = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(about));
-    let about = "Its fields depend on the dataset; it may nest objects and arrays.";
+    let about = "An entity. Its fields depend on the dataset, and they can contain nested objects and arrays.";
     Schema::Object(typed(Type::Object).description(Some(about)).property("_source", source).build())
 }
 
 fn count() -> Schema {
     let integer = |about: &str| typed(Type::Integer).minimum(Some(0_usize)).description(Some(about));
     let properties = [
-        ("count", integer("Entities that the same request would return without `count`.")),
-        ("dataset_id", integer("The dataset.")),
+        ("count", integer("The number of entities that the same request would return without `count`.")),
+        ("dataset_id", integer("The ID of the dataset.")),
         ("version", integer("The number of the version.")),
-        ("alt", typed(Type::Boolean).description(Some("Whether its alternate was counted."))),
+        ("alt", typed(Type::Boolean).description(Some("Whether strata counted the version's alternate."))),
     ];
-    let schema = typed(Type::Object).description(Some("What `count=true` returns."));
+    let schema = typed(Type::Object).description(Some("The response if `count=true`."));
     let schema =
         properties.into_iter().fold(schema, |schema, (name, property)| schema.property(name, property).required(name));
     Schema::Object(schema.build())
@@ -150,7 +154,7 @@ fn count() -> Schema {
 
 fn entities() -> Response {
     let response = ResponseBuilder::new()
-        .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
+        .description("The entities in the requested format, or with `count=true` their number as JSON.");
     // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a
     // body of any format.
     let formats = Format::ALL.into_iter().rev();
@@ -161,14 +165,14 @@ fn entities() -> Response {
 
 fn part() -> Response {
     let response = ResponseBuilder::new()
-        .description("The part of a parquet file that `Range` asks for.")
+        .description("The requested `Range` of a parquet file.")
         .content(Format::Parquet.content_type(), content(Format::Parquet));
     let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition"][..];
     headers::with(headers::with(response, COMMON), &[ranges, PAGE]).build()
 }
 
 fn not_modified() -> Response {
-    let response = ResponseBuilder::new().description("`If-None-Match` names the answer that the caller would get.");
+    let response = ResponseBuilder::new().description("`If-None-Match` matches the current response.");
     headers::with(response, COMMON).build()
 }
 
