@@ -277,7 +277,7 @@ registry! {
     /// Requests that have reached a gate. `gate` is `heavy` for `query.heavy_queries`, `medium` for
     /// `query.medium_queries`, `light` for `query.light_queries`, `diff` for `query.diffs`, `stream` for
     /// `query.streams`, `catalog_write` for `catalog.writes`, `catalog_look_up` for `catalog.look_ups`, `receive` for
-    /// `sources.receiving`, and `refresh` for `sources.concurrent`. Other gates limit log-ins (`login`), bytes of large
+    /// `sources.receiving`, and `refresh` for `sources.concurrent`. Other gates limit logins (`login`), bytes of large
     /// request bodies in management calls (`body`), memory for Parquet exports (`parquet`), bytes of large responses
     /// that are built as a whole (`response`), and bytes of streams of large entities (`stream_unit`). Parts of
     /// streamed responses pass the gate `unit`, or `long_unit` after the first 4 MiB of a response. `outcome` is

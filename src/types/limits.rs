@@ -117,7 +117,7 @@ limits! {
     LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
     /// Bytes of a password
     PASSWORD_BYTES = 1_024, Beyond::Status(401);
-    /// Bytes of an e-mail address
+    /// Bytes of an email address
     EMAIL_BYTES = 254, Beyond::Command;
     /// Bytes of an API token's name
     TOKEN_NAME_BYTES = 200, Beyond::Status(400);
@@ -125,7 +125,7 @@ limits! {
     TOKENS = 100, Beyond::Status(409);
     /// Seconds until an API token expires (100 years)
     TOKEN_LIFETIME_S = 3_153_600_000, Beyond::Status(400);
-    /// Sessions per user; if a log-in exceeds the limit, strata ends the least recently used session
+    /// Sessions per user; if a login exceeds the limit, strata ends the least recently used session
     SESSIONS = 100, Beyond::LeftOut;
     /// Bytes of a message to `/mcp`, excluding entities that it pushes or edits
     TOOL_MESSAGE_BYTES = 128 << 10, Beyond::Status(413);
