@@ -4,14 +4,13 @@
 //! server listens there: a separate one if the page uses a credential, because it might change datasets, or else one
 //! for all such pages.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::documents;
 use super::transcript::{Step, matches, steps};
 use crate::support::machine::{Machine, Server, without_configuration};
-use crate::support::scripts::tool;
+use crate::support::scripts::{free_ports, tool};
 
 /// The ports that pages may name.
 const PORTS: std::ops::Range<u16> = 8080..8090;
@@ -59,11 +58,7 @@ impl Demo {
 
 /// Runs the steps of a page; the differences from what it shows.
 fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
-    // All at once, so that they differ.
-    let listeners: Vec<TcpListener> = PORTS.map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-    let mut free: Vec<String> =
-        listeners.iter().map(|listener| listener.local_addr().expect("an address").port().to_string()).collect();
-    drop(listeners);
+    let mut free = free_ports();
     if let Some(demo) = demo {
         free[0] = demo.server.base_url.rsplit_once(':').expect("a port").1.to_owned();
     }

@@ -1,7 +1,9 @@
 //! Programs and scripts beside the tests: those that `tests/run` installs, and those of the pages.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::support::machine::Machine;
 use crate::support::pages::between;
@@ -31,15 +33,25 @@ pub fn tools_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(name)
 }
 
+/// Ten free ports. They are below the range from which the system gives ports to connections and to `127.0.0.1:0`, so
+/// that no other test gets one of them before a script listens on it.
+pub fn free_ports() -> Vec<String> {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    loop {
+        let first = NEXT.fetch_add(10, Ordering::Relaxed);
+        let ports = first..first + 10;
+        if ports.clone().all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return ports.map(|port| port.to_string()).collect();
+        }
+    }
+}
+
 /// Runs a script of a page, from between its marks, in the machine's directory, with other ports than it names.
 #[track_caller]
 pub fn paste<const N: usize>(machine: &Machine, path: &str, mark: &str, ports: [&str; N]) -> String {
     let script = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
     let script = script.trim_start_matches("```sh").trim_end_matches("```").to_owned();
-    // All at once, so that they differ.
-    let free = ports.map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
-    let free = free.map(|listener| listener.local_addr().expect("an address").port().to_string());
-    let script = ports.iter().zip(&free).fold(script, |script, (port, free)| script.replace(port, free));
+    let script = ports.iter().zip(free_ports()).fold(script, |script, (port, free)| script.replace(port, &free));
 
     // Whatever fails, nothing of it goes on running.
     let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
