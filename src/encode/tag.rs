@@ -7,10 +7,10 @@ use strata_json::Text;
 
 use super::xml_names;
 
-/// How many elements have their tags remembered.
+/// How many elements can have their tags remembered.
 const REMEMBERED_TAGS: usize = 4096;
 
-/// Fields with longer names have their tags written anew each time.
+/// Longest name, in bytes, of a field whose tags are remembered.
 const REMEMBERED_NAME_BYTES: usize = 128;
 
 /// The tags of an element, as quick-xml writes them: `<a>`, `</a>` and `<a/>`.
@@ -51,7 +51,7 @@ impl Tags {
     }
 }
 
-/// The tags of an element: those at a place of the memory, or its own.
+/// The tags of an element, as an index of [`TagMemory`] or by value.
 #[derive(Debug)]
 pub(super) enum Tag {
     Remembered(usize),

@@ -128,7 +128,7 @@ impl Rules for Inside<'_> {
         Inside::member(self, key)
     }
 
-    fn most_members(self) -> usize {
+    fn max_members(self) -> usize {
         self.keep.map_or(usize::MAX, |keep| keep.children.len())
     }
 

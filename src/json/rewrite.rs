@@ -12,8 +12,8 @@ pub(super) trait Rules: Copy {
     /// The rules for the value of this member; `None` removes the member.
     fn member(self, key: Text<'_>) -> Option<Self>;
 
-    /// How many members an object can have for which there are rules.
-    fn most_members(self) -> usize {
+    /// How many members of an object can stay at most. The walk ends at the last of them.
+    fn max_members(self) -> usize {
         usize::MAX
     }
 
@@ -34,7 +34,7 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
         Some(JsonType::Object) => {
             cursor.enter();
             out.push(b'{');
-            let mut left = rules.most_members();
+            let mut left = rules.max_members();
             while let Some(key) = cursor.next_key() {
                 let Some(rules) = rules.member(key) else {
                     cursor.skip_value();

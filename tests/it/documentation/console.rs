@@ -56,7 +56,7 @@ impl Demo {
     }
 }
 
-/// Runs the steps of a page; the differences from what it shows.
+/// Runs the steps of a page; the differences from its output.
 fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
     let mut free = free_ports();
     if let Some(demo) = demo {
