@@ -34,19 +34,19 @@ fn meets(steps: &[Step]) -> Meets {
 }
 
 /// A demo server, and the credentials that it printed.
-struct Demo {
-    server: Server,
+pub struct Demo {
+    pub server: Server,
     _machine: Machine,
 }
 
 impl Demo {
-    fn start(environment: &[(&str, &str)]) -> Demo {
+    pub fn start(environment: &[(&str, &str)]) -> Demo {
         let machine = Machine::new();
         Demo { server: Server::start(&machine, &["--demo"], environment), _machine: machine }
     }
 
     /// The word after `mark` in what the server printed.
-    fn printed(&self, mark: &str) -> &str {
+    pub fn printed(&self, mark: &str) -> &str {
         let (_, rest) = self.server.greeting.split_once(mark).expect("the demo prints it");
         rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next().unwrap_or_default()
     }
@@ -56,6 +56,26 @@ impl Demo {
     }
 }
 
+/// The text with each first string of a pair replaced by the second one. A free port such as 38085 contains a port that
+/// pages name, so what was replaced is not replaced again.
+fn replaced(text: &str, pairs: &[(&str, &str)]) -> String {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        match pairs.iter().find(|(from, _)| rest.starts_with(from)) {
+            Some((from, to)) => {
+                result += to;
+                rest = &rest[from.len()..];
+            }
+            None => {
+                result.push(character);
+                rest = &rest[character.len_utf8()..];
+            }
+        }
+    }
+    result
+}
+
 /// Runs the steps of a page; the differences from its output.
 fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
     let mut free = free_ports();
@@ -63,16 +83,12 @@ fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
         free[0] = demo.server.base_url.rsplit_once(':').expect("a port").1.to_owned();
     }
     let ports: Vec<(String, String)> = PORTS.map(|port| port.to_string()).zip(free).collect();
-    let replaced = |text: &str, back: bool| {
-        ports.iter().fold(text.to_owned(), |text, (named, free)| match back {
-            true => text.replace(free, named),
-            false => text.replace(named, free),
-        })
-    };
+    let free_by_named: Vec<(&str, &str)> = ports.iter().map(|(named, free)| (&**named, &**free)).collect();
+    let named_by_free: Vec<(&str, &str)> = ports.iter().map(|(named, free)| (&**free, &**named)).collect();
     // Whatever fails, nothing of it continues to run.
     let mut script = "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
-        script += &format!("{}\nprintf '\\n@step %s@\\n' {number}\n", replaced(&step.command, false));
+        script += &format!("{}\nprintf '\\n@step %s@\\n' {number}\n", replaced(&step.command, &free_by_named));
     }
     let machine = Machine::new();
     let mut command = Command::new("bash");
@@ -95,7 +111,7 @@ fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
             differences.push(format!("{path}: `{}` did not end:\n{rest}", step.command));
             break;
         };
-        let output = replaced(output, true);
+        let output = replaced(output, &named_by_free);
         if !matches(&step.output, &output) {
             let expected = step.output.join("\n");
             differences.push(format!("{path}: `{}` should print\n{expected}\nbut prints\n{output}", step.command));
@@ -135,4 +151,10 @@ fn commands_of_owners_print_their_output() {
 #[test]
 fn commands_of_readers_print_their_output() {
     check(Meets::SharedDemo);
+}
+
+#[test]
+fn replacements_are_not_replaced_again() {
+    let pairs = [("8080", "38085"), ("8085", "21000")];
+    assert_eq!(replaced("a:8080/b:8085é", &pairs), "a:38085/b:21000é");
 }
