@@ -268,7 +268,7 @@ impl Bench {
 /// The sections of an explanation that tell how it found what it found.
 fn plan_of(explained: &str) -> String {
     let sections = explained.split("\n\n").filter(|section| {
-        ["Physical plan", "Scan", "Pages of documents", "Hints"].iter().any(|title| section.starts_with(title))
+        ["Physical plan", "Scan", "Document pages", "Hints"].iter().any(|title| section.starts_with(title))
     });
     sections.fold(String::new(), |text, section| text + section.trim_end() + "\n\n")
 }

@@ -25,7 +25,7 @@ pub(super) struct BestEffort {
 impl Catalog {
     /// Begins a write, and returns when it is done or late. A late write goes on. No write begins while another runs,
     /// and for [`PAUSE`] after a failed one.
-    pub(super) async fn try_write<F, W>(&self, what: &'static str, write: F)
+    pub(super) async fn try_write<F, W>(&self, record: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,
         W: Future<Output = Result<()>> + Send + 'static,
@@ -40,9 +40,9 @@ impl Catalog {
             let outcome = write.await;
             let was_failing = std::mem::replace(&mut state.failing, outcome.is_err());
             match outcome {
-                Ok(()) if was_failing => tracing::info!(what, "recorded again"),
+                Ok(()) if was_failing => tracing::info!(record, "resumed writing record"),
                 Err(error) if !was_failing => {
-                    tracing::warn!(what, cause = ?error, "not recorded; requests are answered all the same");
+                    tracing::warn!(record, error = ?error, "failed to write record; requests are not affected");
                 }
                 _ => {}
             }

@@ -57,7 +57,7 @@ impl Changes {
 
     /// Asks whether the server is still there: the other end of a connection may be gone without a word.
     async fn ask(&mut self) -> Result<(), sqlx::Error> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the database server does not answer").into();
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the database server is not responding").into();
         let asked = tokio::time::timeout(ANSWER, sqlx::query("SELECT 1").execute(&mut self.listener)).await;
         asked.map_err(late).flatten().map(drop)
     }

@@ -34,7 +34,7 @@ impl Catalog {
 
     async fn copy(&self, path: &Path, keeps_due: bool) -> Result<()> {
         let failed = |source| CatalogError::Copy { path: path.to_owned(), source };
-        let name = path.to_str().ok_or_else(|| failed(io::Error::other("its path is not UTF-8")))?;
+        let name = path.to_str().ok_or_else(|| failed(io::Error::other("the path is not valid UTF-8")))?;
         if tokio::fs::try_exists(path).await.map_err(failed)? {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
@@ -81,7 +81,7 @@ impl Catalog {
                 vec![
                     from_time(self.now()),
                     Value::Boolean(false),
-                    Value::Text("it was under way when this copy of the catalog was made"),
+                    Value::Text("the refresh was still running when the metadata database was copied"),
                 ],
             ),
         ] {

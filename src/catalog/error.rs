@@ -14,29 +14,29 @@ use super::link::Replaced;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    #[error("{url:?} is not a catalog: {reason}")]
+    #[error("cannot open the metadata database {url:?}: {reason}")]
     InvalidUrl {
         /// The address as it was given, without a password.
         url: String,
         reason: String,
     },
-    #[error("cannot create the directory of {path:?}")]
+    #[error("cannot create the parent directory of {path:?}")]
     Directory { path: String, source: io::Error },
-    #[error("the catalog {path:?} cannot be opened for reading and writing{}", whose(source))]
+    #[error("cannot open the metadata database {path:?} for reading and writing{}", whose(source))]
     File { path: String, source: io::Error },
-    #[error("{path:?} is a database of another program: it has tables, and none of a catalog; choose another place")]
+    #[error("{path:?} is another program's database: it has tables, but none of strata's; choose another path")]
     Foreign { path: String },
-    #[error("cannot write a copy of the catalog to {}", path.display())]
+    #[error("cannot write a copy of the metadata database to {}", path.display())]
     Copy { path: PathBuf, source: io::Error },
-    #[error("it is not empty: a backup is restored into a catalog without users, datasets and files")]
+    #[error("the metadata database is not empty; restore the backup into a database without users, datasets, or files")]
     NotEmpty,
-    #[error("the owner already has a dataset of that name")]
+    #[error("the owner already has a dataset with this name")]
     NameTaken,
-    #[error("there is already a user with that e-mail address")]
+    #[error("a user with this email address already exists")]
     EmailTaken,
-    #[error("the user already has a token of that name")]
+    #[error("the user already has a token with this name")]
     TokenNameTaken,
-    #[error("the user has {limit} tokens already")]
+    #[error("the user already has {limit} tokens")]
     TooManyTokens { limit: usize },
     #[error("the plan allows at most {limit} active datasets")]
     PlanLimit { limit: u64 },
@@ -49,7 +49,7 @@ pub enum CatalogError {
     #[error("the user has {count} datasets")]
     HasDatasets { count: u64 },
     /// There is no such user, dataset, token or session.
-    #[error("there is no such record")]
+    #[error("the record does not exist")]
     NotFound,
     #[error("the dataset has no such version")]
     NoVersion,
@@ -60,39 +60,39 @@ pub enum CatalogError {
     #[error("another refresh of the dataset is running")]
     Busy,
     /// The refresh no longer holds its dataset. It has ended, or its lease has expired and another refresh took over.
-    #[error("the refresh no longer holds its dataset")]
+    #[error("the refresh has lost its lease on the dataset")]
     LeaseLost,
     /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
-    #[error("the file is not reserved, or its reservation has ended")]
+    #[error("the file is not reserved, or its reservation has expired")]
     ReservationLost,
     /// The state on which the change was based has changed.
-    #[error("the record has changed, or does not allow the change")]
+    #[error("the record has changed, or its state does not allow this change")]
     Conflict,
     /// A number is larger than the database can hold (2^63 - 1).
     #[error("{field} is too large: {value}")]
     OutOfRange { field: &'static str, value: u64 },
-    #[error("{field} must not hold the character U+0000")]
+    #[error("{field} must not contain the character U+0000")]
     Nul { field: &'static str },
     /// A record holds a value that this version of the service does not understand.
-    #[error("the catalog's {column} holds {value:?}")]
+    #[error("the metadata database contains an invalid value in {column}: {value:?}")]
     Corrupt { column: &'static str, value: String },
     /// A record is not what was written, or is missing. Restore it from a backup.
-    #[error("the catalog is damaged: the record of {record} is not what was written")]
+    #[error("the metadata database is damaged: the record for {record} is missing or does not match its checksum")]
     Unverified { record: String },
     /// The tables cannot be brought up to date, for instance because a newer version of the service has changed them.
-    #[error("cannot migrate the catalog")]
+    #[error("cannot migrate the metadata database")]
     Migration(#[source] MigrateError),
     /// The database cannot be used at the moment. After a failed commit the change may have been made.
-    #[error("the catalog is not available: {reason}")]
+    #[error("the metadata database is unavailable: {reason}")]
     Unavailable { reason: Unavailability, source: sqlx::Error },
-    #[error("the catalog is damaged{}", damaged(file.as_deref()))]
+    #[error("the metadata database is damaged{}", damaged(file.as_deref()))]
     Damaged {
         /// The SQLite file, where it does not open.
         file: Option<String>,
         source: sqlx::Error,
     },
     /// The database failed. After a failed commit the change may have been made.
-    #[error("the catalog's database failed")]
+    #[error("the metadata database returned an error")]
     Database(#[source] sqlx::Error),
 }
 
@@ -109,14 +109,16 @@ fn unusable(file: &Path) -> Option<io::Error> {
 fn damaged(file: Option<&str>) -> String {
     match file {
         Some(file) => format!(" and cannot be opened ({file}); restore it from a backup"),
-        None => "; `strata check` says where".to_owned(),
+        None => "; to find the damage, run `strata check`".to_owned(),
     }
 }
 
 /// What to do about a file that this process may not open.
 fn whose(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => ", which its directory needs, too; run this as the user that they belong to",
+        io::ErrorKind::PermissionDenied => {
+            " (strata also needs access to the directory; run strata as the user that owns the file and the directory)"
+        }
         _ => "",
     }
 }
@@ -188,25 +190,25 @@ impl CatalogError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailability {
     /// Another transaction, perhaps of another process, has held a lock for too long, or too many calls wait.
-    #[error("its database is locked, or too busy")]
+    #[error("it is locked or too busy")]
     Locked,
     #[error("its disk is full")]
     Full,
     /// The database server cannot be reached, does not answer, or does not take this process's connections.
-    #[error("its database server cannot be reached, or does not answer")]
+    #[error("the database server is unreachable or not responding")]
     Unreachable,
     /// The server has no such database, or the database has not the catalog's tables: it was dropped, or replaced.
-    #[error("its database, or a table of it, is missing")]
+    #[error("the database or one of its tables is missing")]
     Missing,
     /// The database takes no writes: its disk is mounted for reading, or the server is a standby.
-    #[error("its database is read-only")]
+    #[error("it is read-only")]
     ReadOnly,
-    #[error("there is no memory or file descriptor left for it")]
+    #[error("strata is out of memory or file descriptors")]
     Exhausted,
     /// Ends when the same file has its name again, or with a restart.
-    #[error("its file was removed or replaced")]
+    #[error("its file was deleted or replaced")]
     Replaced,
-    #[error("it is closed, because the process ends")]
+    #[error("strata is shutting down")]
     Closed,
 }
 

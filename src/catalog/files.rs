@@ -313,8 +313,8 @@ impl Catalog {
                 if transaction.execute(sql, &[(*file).into()]).await? > 0 {
                     tracing::error!(
                         file_id = file.get(),
-                        "a file was taken for unreferenced, and a version names it: an index of the catalog may be \
-                         damaged; `strata check` says where"
+                        "found a file that is marked as unreferenced but belongs to a version; a metadata database \
+                         index might be damaged: run `strata check`"
                     );
                 }
                 continue;

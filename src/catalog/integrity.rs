@@ -93,12 +93,12 @@ impl Catalog {
         let orphans: Vec<(String, String, i64)> =
             or_tell(self.engine.list(sql, &[]).await, "", tell)?.unwrap_or_default();
         for (table, parent, rows) in orphans {
-            tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
+            tell(format!("rows in {table} that refer to missing rows in {parent}: {rows}"));
         }
         let assigned: Vec<(String, i64)> =
             or_tell(self.engine.list(ASSIGNED, &[]).await, "", tell)?.unwrap_or_default();
         for (table, last) in assigned {
-            tell(format!("sqlite_sequence: ids of {table} are used up to {last}, and would be assigned again"));
+            tell(format!("sqlite_sequence: IDs in {table} up to {last} are in use but would be assigned again"));
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Catalog {
                 for ((key,), checked) in page {
                     or_tell(checked, &place, tell)?;
                     if matches!(table, "sessions" | "api_tokens") && !is_hash(&key) {
-                        tell(format!("{table}: a hash is none"));
+                        tell(format!("{table}: a key is not a valid hash"));
                     }
                     let verified = match table {
                         "sessions" => self.check_session(&key).await,
@@ -241,7 +241,7 @@ impl Catalog {
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<()> {
         let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
         if or_tell(self.engine.has_row(sql, &[Value::Integer(0)]).await, "", tell)? == Some(false) {
-            tell("file_holds 0: it is missing, so that sweeps and backups do not wait for each other".to_owned());
+            tell("file_holds 0: the row is missing, so sweeps and backups do not wait for each other".to_owned());
         }
         let sql = "SELECT file_id, finished_at, leased_until FROM scrub_progress WHERE scrub_id = $1";
         let found = self.engine.find::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await;
@@ -252,7 +252,7 @@ impl Catalog {
                     .and_then(|_| to_time(leased_until, "scrub_progress.leased_until"));
                 or_tell(checked, "scrub_progress 0: ", tell)?;
             }
-            Some(None) => tell("scrub_progress 0: it is missing, so that files are never scrubbed".to_owned()),
+            Some(None) => tell("scrub_progress 0: the row is missing, so files are never scrubbed".to_owned()),
             None => {}
         }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
@@ -266,7 +266,10 @@ impl Catalog {
         let differing: Vec<(i64, i64, i64, i64)> =
             or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
         for (dataset, latest, count, last) in differing {
-            tell(format!("dataset {dataset}: its latest version is {latest}, and it has {count}, up to {last}"));
+            tell(format!(
+                "dataset {dataset}: the recorded latest version is {latest}, but there are {count} versions, numbered \
+                 up to {last}"
+            ));
         }
         let sql = "SELECT file_id FROM files f WHERE unreferenced_since IS NULL
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
@@ -274,7 +277,7 @@ impl Catalog {
                    ORDER BY file_id LIMIT $1";
         let unmarked: Vec<(i64,)> = or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
         for (file,) in unmarked {
-            tell(format!("files {file}: no version names it, and it is not marked so"));
+            tell(format!("files {file}: no version refers to the file, but the file is not marked as unreferenced"));
         }
         Ok(())
     }
@@ -319,7 +322,7 @@ async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> 
         if let Some(more) = or_tell(more, format_args!("the index {index}: "), tell)?
             && more != 0
         {
-            tell(format!("the index {index} has {more} entries more than rows of {table} belong into it"));
+            tell(format!("the index {index} does not match {table}: entry count minus row count is {more}"));
         }
     }
     Ok(())
@@ -335,7 +338,7 @@ async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<()> 
     )
     .fetch_all(&mut connection)
     .await?;
-    invalid.into_iter().for_each(|(index,)| tell(format!("the index {index} is not valid")));
+    invalid.into_iter().for_each(|(index,)| tell(format!("the index {index} is invalid")));
 
     let schema: Option<(String,)> = sqlx::query_as(
         "SELECT quote_ident(n.nspname)::text FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
@@ -359,7 +362,7 @@ async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<()> 
             match error.as_database_error().and_then(|error| error.code()).as_deref() {
                 Some(NOT_ALLOWED) => {
                     tracing::warn!(
-                        "amcheck is installed, but the catalog's user may not run it: indexes are not checked"
+                        "failed to check indexes: amcheck is installed, but the database user is not allowed to run it"
                     );
                     break;
                 }

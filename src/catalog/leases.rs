@@ -15,7 +15,7 @@ use super::convert::{from_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
 
-const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
+const CRASHED: &str = "strata stopped or lost access to the metadata database before the refresh finished";
 
 const EXPIRED_AT_ONCE: u32 = 1_000;
 

@@ -40,7 +40,7 @@ pub(super) struct OpenedFile {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the catalog's file was removed or replaced")]
+#[error("the metadata database file was deleted or replaced")]
 pub(super) struct Replaced;
 
 impl OpenedFile {
@@ -275,7 +275,7 @@ pub(super) async fn within<T>(
         None => work.await,
         Some(limit) => tokio::time::timeout(limit, work)
             .await
-            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the statement took too long").into())),
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the statement timed out").into())),
     }
 }
 
@@ -306,9 +306,9 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
 }
 
 fn no_answer() -> sqlx::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "the database server does not answer").into()
+    io::Error::new(io::ErrorKind::NotConnected, "the database server is not responding").into()
 }
 
 fn discarded() -> sqlx::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "the connection failed before").into()
+    io::Error::new(io::ErrorKind::NotConnected, "the connection has already failed").into()
 }

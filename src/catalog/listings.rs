@@ -82,7 +82,7 @@ impl Catalog {
             match listing {
                 Ok(found) => listings.push(found),
                 Err(error @ (CatalogError::Damaged { .. } | CatalogError::Database(_))) => return Err(error),
-                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "a dataset cannot be listed"),
+                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "failed to list dataset"),
             }
         }
         Ok(listings)

@@ -137,7 +137,7 @@ impl Catalog {
             return Err(CatalogError::InvalidUrl {
                 // Any text before the host may be a password, so the message repeats only the scheme.
                 url: url.split(':').next().unwrap_or_default().to_owned(),
-                reason: "it must begin with sqlite:// or postgres://".to_owned(),
+                reason: "the URL must begin with sqlite:// or postgres://".to_owned(),
             });
         };
         let catalog =

@@ -41,7 +41,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
         }
         other => other,
     };
-    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer").into());
+    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "the connection attempt timed out").into());
     let within = wait.min(OPENING);
     let connecting = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer());
     let mut migrating = connecting.map_err(named)?;

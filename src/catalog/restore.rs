@@ -39,7 +39,7 @@ impl Catalog {
     pub async fn restore_from(&self, copy: &Catalog) -> Result<()> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let Transaction::Sqlite(original) = &mut snapshot else {
-            let reason = "a copy is an SQLite file".to_owned();
+            let reason = "a backup must be an SQLite file".to_owned();
             return Err(CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason });
         };
         let (original, _) = original.statement()?;

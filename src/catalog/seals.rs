@@ -78,7 +78,7 @@ impl Catalog {
             if let Err(error) = self.seal_all(listing).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "records without a checksum could not get one, and are taken as they are"
+                    "failed to add checksums to records; records without a checksum are not verified"
                 );
                 return;
             }
@@ -192,7 +192,7 @@ fn pass_over(error: CatalogError) -> Result<()> {
         CatalogError::Damaged { .. } => Err(error),
         CatalogError::NotFound | CatalogError::NoVersion => Ok(()),
         error if error.is_damage() => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a record is not sealed");
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to add checksum to record");
             Ok(())
         }
         error => Err(error),

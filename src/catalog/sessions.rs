@@ -138,7 +138,7 @@ impl Catalog {
     /// Moves the end of an existing session, which is used now, if the catalog can be written at the moment.
     pub async fn try_extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) {
         let hash = id_hash.to_owned();
-        self.try_write("that a session goes on", |catalog| async move {
+        self.try_write("session expiry", |catalog| async move {
             match catalog.extend_session(&hash, expires_at).await {
                 // A log-out was faster.
                 Err(CatalogError::NotFound) => Ok(()),

@@ -34,7 +34,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine>
     if path.is_empty() || path == ":memory:" {
         return Err(CatalogError::InvalidUrl {
             url: format!("sqlite:{path}"),
-            reason: "it must name a file".to_owned(),
+            reason: "the URL must contain a file path".to_owned(),
         });
     }
     // SQLite takes a name that begins with `file:` for a URL of its own. `./` before the name prevents that.
@@ -48,7 +48,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine>
     }
     // SQLite has no words for a directory, nor for a pipe.
     if std::fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
-        let reason = "it is there, and is no regular file".to_owned();
+        let reason = "it is not a regular file".to_owned();
         return Err(CatalogError::InvalidUrl { url: format!("sqlite:{path}"), reason });
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let opened = open(directory.path().to_str().expect("UTF-8"), &CatalogOptions::default()).await;
         let told = opened.expect_err("refused").to_string();
-        assert!(told.ends_with("is not a catalog: it is there, and is no regular file"), "{told}");
+        assert!(told.ends_with(": it is not a regular file"), "{told}");
     }
 
     /// Whether the caller learns of the failure, or left before.

@@ -154,7 +154,7 @@ impl Catalog {
         let stale = before(now, TOUCH_INTERVAL);
         if token.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
             let hash = token_hash.to_owned();
-            self.try_write("when a token was last used", |catalog| async move {
+            self.try_write("token last use", |catalog| async move {
                 // Of several requests at the same time, one still finds it stale.
                 let sql = "UPDATE api_tokens SET last_used_at = $2
                            WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";

@@ -44,7 +44,7 @@ impl Catalog {
         let last_modified = row.source_last_modified;
         let checksum = validators_checksum(row.dataset_id, Some(&url), etag.as_deref(), last_modified.as_deref());
         if let Err(error) = checksum.check(row.validators_checksum.as_deref(), || record_name(dataset.get())) {
-            tracing::error!(%error, "a source is fetched whole");
+            tracing::error!(%error, "failed to verify source validators; fetching the whole source");
             return Ok(None);
         }
         Ok(Some(Validators { url, etag, last_modified }))
@@ -61,7 +61,7 @@ pub(super) fn validators_checksum(
 }
 
 pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
-    format!("what the source of dataset {dataset} is asked by")
+    format!("dataset {dataset}'s source validators")
 }
 
 /// Whether the same document gives the same entities for both.

@@ -8,44 +8,47 @@ use serde_json::json;
 
 use super::check::with_findings;
 use super::error::CliError;
-use super::print_sum;
+use super::{format_bytes, format_files, print_sum};
 use crate::config::Config;
 use crate::service::{self, App, BackedUp, BackupFiles, Restored};
 
-/// Copy the catalog and all files, while a server runs
+/// Copy the metadata database and all files, even while a server is running
 ///
-/// The copy is of one moment, verified, and complete when the command succeeds; `strata serve --data DIR` serves it.
-/// Until then it is marked as incomplete, and no server opens it.
+/// If the command succeeds, the copy is consistent, complete, and verified, and you can serve it with `strata serve
+/// --data DIR`. Until then, the copy is marked as incomplete, and servers refuse to open it.
 #[derive(Debug, Args)]
 pub(super) struct BackupArguments {
-    /// A new or empty directory
+    /// New or empty directory for the backup
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Copy files even if they could be linked, which is on one file system. A damaged disk would take both links
+    /// Copy files instead of linking them. By default, files on the same file system are linked, so disk damage affects
+    /// both the original and the backup
     #[arg(long)]
     copy: bool,
-    /// Go on past version files that are damaged or missing: print a line for each, and exit with 1 at the end
+    /// Continue if version files are damaged or missing. Prints one line for each of these files, and exits with status
+    /// 1 at the end
     #[arg(long)]
     keep_going: bool,
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// Put a backup into the catalog and store of the configuration, which must be empty
+/// Restore a backup into the configured metadata database and store, which must be empty
 ///
-/// Takes the data directory of a server with SQLite and a directory, too, while that server is stopped: so one
-/// machine becomes several, on PostgreSQL and S3. All files are verified. What was interrupted goes on where it was.
-/// DIR is only read.
+/// You can also restore the data directory of a stopped server, for example to move from SQLite and a local store to
+/// PostgreSQL and S3. The command verifies all files and does not change DIR. If it is interrupted, run it again to
+/// continue.
 #[derive(Debug, Args)]
 pub(super) struct RestoreArguments {
-    /// A directory that `strata backup` made, or the data directory of a stopped server
+    /// Directory that `strata backup` created, or the data directory of a stopped server
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Go on past version files that are damaged or missing: print a line for each, and exit with 1 at the end
+    /// Continue if version files are damaged or missing. Prints one line for each of these files, and exits with status
+    /// 1 at the end
     #[arg(long)]
     keep_going: bool,
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -61,8 +64,10 @@ pub(super) async fn back_up(app: &App, arguments: BackupArguments) -> Result<(),
     let BackedUp { files, bytes, linked, damaged } = backed_up.await?;
     let (directory, more) = (directory.display().to_string(), more_damaged(damaged));
     let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged });
-    print_sum(json, &sum, format!("{files} files, {bytes} bytes, {linked} of them linked{more}: {directory}\n"))?;
-    let what = "the backup was made, with damage";
+    let text =
+        format!("backed up {} ({}) to {directory}: {linked} linked{more}\n", format_files(files), format_bytes(bytes));
+    print_sum(json, &sum, text)?;
+    let what = "the backup was created, but it contains";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
 
@@ -76,8 +81,10 @@ pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Resu
     let Restored { files, bytes, copied, damaged } = restored.await?;
     let (directory, more) = (directory.display().to_string(), more_damaged(damaged));
     let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged });
-    print_sum(json, &sum, format!("{files} files, {bytes} bytes, {copied} of them copied{more}: from {directory}\n"))?;
-    let what = "the backup was restored, with damage";
+    let text =
+        format!("restored {} ({}) from {directory}: {copied} copied{more}\n", format_files(files), format_bytes(bytes));
+    print_sum(json, &sum, text)?;
+    let what = "the backup was restored, but it contains";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
 

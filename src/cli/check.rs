@@ -6,22 +6,24 @@ use serde_json::{Value, json};
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::or_interrupted;
-use super::{json_line, print, print_sum};
+use super::{format_bytes, format_files, json_line, print, print_sum};
 use crate::catalog::FileReference;
 use crate::service::{App, CheckDepth, Checked, Finding, OnDamage};
 
-/// Verify the catalog and every recorded file
+/// Verify the metadata database and every recorded file
 ///
-/// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with
-/// the catalog. Prints a line for each finding, and a last line with the sum. Exits with 1 when something is wrong.
-/// Files that the catalog does not know are listed, but are no error: they are being written, or the next sweep removes
-/// them. So are files that no version names and that are missing, or were edited and have lost their base.
+/// Runs the database's integrity check, reads every record and every file in full, and compares the files with their
+/// records. Prints one line for each finding, and then a summary. Exits with status 1 if anything is damaged.
+///
+/// Files without a record are listed but do not count as damage, because they are either still being written or will be
+/// removed by a sweep. If no version needs a file, the file does not count as damage when it is missing, or when it is
+/// an edited file with a damaged base.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Check only sizes and footers of files, and do not compare the catalog's indexes with its tables
+    /// Check only file sizes and footers, and do not compare the database's indexes with its tables
     #[arg(long)]
     quick: bool,
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +51,8 @@ pub(super) async fn run(app: &App, Arguments { quick, json }: Arguments) -> Resu
     printed?;
     let Checked { files, bytes, damaged, unnamed } = checked;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed });
-    let text = format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n");
+    let (files, bytes) = (format_files(files), format_bytes(bytes));
+    let text = format!("checked {files} ({bytes}): {damaged} damaged, {unnamed} unnamed\n");
     print_sum(json, &sum, text)?;
     if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { damaged }) }
 }
@@ -101,13 +104,14 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
             format!("damaged {path}: {reason} ({})\n", needed_by(versions.as_deref()))
         }
         Finding::Store { reason } => format!("damaged store: {reason}\n"),
-        Finding::Catalog { reason } => format!("damaged catalog: {reason}\n"),
+        Finding::Catalog { reason } => format!("damaged metadata database: {reason}\n"),
         Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
         Finding::Unneeded { path, reason } => {
-            format!("unneeded {path}: {reason}; no version names it, and a sweep removes what is left of it\n")
+            format!("unneeded {path}: {reason}; no version needs this file, and a sweep will clean up\n")
         }
         Finding::Unnamed { path, size_bytes } => {
-            format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")
+            let size = format_bytes(*size_bytes);
+            format!("unnamed {path} ({size}; a sweep will remove it when it is old enough)\n")
         }
     })
 }
@@ -115,8 +119,8 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
 /// The versions that need a damaged file, for people.
 pub(super) fn needed_by(versions: Option<&[FileReference]>) -> String {
     match versions {
-        None => "which versions name it cannot be read".to_owned(),
-        Some([]) => "no version names it; it waits for the sweep".to_owned(),
+        None => "the versions that need it are unknown".to_owned(),
+        Some([]) => "no version needs it, and a sweep will remove it".to_owned(),
         Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }

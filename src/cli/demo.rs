@@ -44,13 +44,13 @@ const ALL: DemoExample = DemoExample { answers: "All of it", query: "" };
 
 /// Loads the demo, unless the data directory holds it already. Prints URLs to read and the owner's credentials.
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
-    let unpacking = |source| CliError::Io { what: "the demo's files cannot be unpacked", source };
+    let unpacking = |source| CliError::Io { what: "failed to unpack the demo files", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
     write_files(directory.path()).map_err(unpacking)?;
     let datasets = app.demo().load(directory.path()).await?;
     let credentials = app.demo().credentials().await?;
     let dashboard = match app.config().server.dashboard {
-        true => format!("Open {base_url}/ in a browser: the dashboard.\n\n"),
+        true => format!("To see the dashboard, open {base_url}/ in a browser.\n\n"),
         false => String::new(),
     };
     print(&(dashboard + &describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
@@ -59,7 +59,8 @@ pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
 fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
     let (password, token) = (credentials.password.expose(), credentials.token.expose());
     format!(
-        "Their owner is {DEMO_OWNER}, with the password {password}, until the next start of the demo. As this owner:\n\n  \
+        "The owner of these datasets is {DEMO_OWNER} (password: {password}). The password changes each time you start \
+         the demo.\nTo make calls as this owner:\n\n  \
          TOKEN={token}\n  \
          curl -H \"Authorization: Bearer $TOKEN\" '{base_url}/dataset/list'\n  \
          curl -H \"Authorization: Bearer $TOKEN\" '{base_url}/dataset/explain?dataset_id=1&explain=text&filter=borders:FRA'\n\n"
@@ -67,7 +68,7 @@ fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
 }
 
 fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
-    let mut text = String::from("Reads to try, in a browser or in a shell as curl 'URL':\n\n");
+    let mut text = String::from("Queries to try, in a browser or with curl 'URL' in a shell:\n\n");
     for dataset in datasets {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());
@@ -77,7 +78,7 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
             examples => examples,
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, so with its key)" } else { "" });
+        let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, requires a key)" } else { "" });
         for DemoExample { query, .. } in examples {
             let _ = match key {
                 None => writeln!(text, "  {address}{query}"),

@@ -20,20 +20,21 @@ const LISTED: u64 = 20;
 
 /// Compare two versions of a dataset
 ///
-/// Prints both versions and how many entities were added, subtracted and modified, then the records: of a modified
-/// entity each field with its old and its new value, of the others the entity.
+/// Prints both versions, the numbers of added, subtracted, and modified entities, and one record for each of these
+/// entities. For a modified entity, the record shows each changed field with its old and new values. For an added or
+/// subtracted entity, the record shows the entity itself.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The id of the dataset
+    /// Dataset ID
     #[arg(value_name = "DATASET_ID", value_parser = dataset_id)]
     dataset: DatasetId,
-    /// The old version: active, latest, or a number
+    /// Old version: active, latest, or a number
     #[arg(value_name = "V1", value_parser = VersionSelector::parse_or_number)]
     v1: VersionSelector,
-    /// The new version: active, latest, or a number
+    /// New version: active, latest, or a number
     #[arg(value_name = "V2", value_parser = VersionSelector::parse_or_number)]
     v2: VersionSelector,
-    /// Compare with the alternate of V2 in place of V2
+    /// Compare V1 with the alternate of V2 instead of with V2 itself
     #[arg(long)]
     alt: bool,
     /// List only records of this type
@@ -46,16 +47,16 @@ pub(super) struct Arguments {
     /// Skip the first N records
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: u64,
-    /// List at most N records, or all [default: 20, with --json all]
+    /// Maximum number of records to list, or `all` for no limit [default: 20; with --json: all]
     #[arg(long, value_name = "N|all", value_parser = limit)]
     limit: Option<Limit>,
-    /// Print long values and entities whole
+    /// Print long values and entities without truncating them
     #[arg(long)]
     full: bool,
     /// Print the diff as JSON, like GET /dataset/diff
     #[arg(long)]
     json: bool,
-    /// When to print in colours; auto: on a terminal, unless NO_COLOR is set
+    /// When to use colors; auto uses them only on a terminal, and only if NO_COLOR is not set
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
     color: ColorChoice,
 }
@@ -73,13 +74,13 @@ struct Limit(Option<u64>);
 fn limit(text: &str) -> Result<Limit, String> {
     match text {
         "all" => Ok(Limit(None)),
-        _ => text.parse().map(|limit| Limit(Some(limit))).map_err(|_| "expected a whole number, or all".to_owned()),
+        _ => text.parse().map(|limit| Limit(Some(limit))).map_err(|_| "expected a whole number, or `all`".to_owned()),
     }
 }
 
 fn change_type(name: String) -> Result<ChangeType, &'static str> {
     let found = ChangeType::ALL.into_iter().find(|change_type| change_type.name() == name);
-    found.ok_or("it is not a type of change")
+    found.ok_or("unknown change type")
 }
 
 /// Compares two versions. The reader of the output may stop at any time.
@@ -162,5 +163,5 @@ fn write(output: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
 }
 
 fn unwritable(source: io::Error) -> CliError {
-    CliError::Io { what: "standard output cannot be written", source }
+    CliError::Io { what: "failed to write to standard output", source }
 }

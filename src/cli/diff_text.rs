@@ -178,12 +178,15 @@ impl Report {
         let kind = page.change_type.map(|change_type| format!(" {}", change_type.name())).unwrap_or_default();
         let left = all.saturating_sub(page.offset).saturating_sub(shown);
         let text = if all == 0 {
-            format!("No{kind} entity differs.")
+            match page.change_type {
+                None => "No entities differ.".to_owned(),
+                Some(_) => format!("No{kind} entities."),
+            }
         } else if left > 0 {
             let next = page.offset.saturating_add(shown);
-            format!("{left} more{kind}: --offset {next} lists the next ones, --limit all lists them all.")
+            format!("{left} more{kind}. To list the next ones, use --offset {next}. To list all, use --limit all.")
         } else if shown == 0 {
-            format!("There are {all}{kind} records: --offset {} is past the last one.", page.offset)
+            format!("No{kind} records at --offset {}: the total is {all}.", page.offset)
         } else {
             return String::new();
         };

@@ -10,7 +10,7 @@ const HUNDRED_YEARS_S: u64 = 100 * 366 * 86_400;
 /// Parses a span of time as the configuration writes it: `90s`, `90min`, `1h 30min`, `7d`, or a number of seconds.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     match config::seconds(text)? {
-        seconds if seconds > HUNDRED_YEARS_S => Err("it is longer than a hundred years".to_owned()),
+        seconds if seconds > HUNDRED_YEARS_S => Err("the maximum is 100 years".to_owned()),
         seconds => Ok(Duration::from_secs(seconds)),
     }
 }
@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
 pub(super) fn parse_with_unit(text: &str) -> Result<Duration, String> {
     let parsed = parse(text)?;
     match text.bytes().all(|byte| byte.is_ascii_digit()) && !parsed.is_zero() {
-        true => Err(format!("it has no unit; valid: {text}d for days, {text}h for hours, {text}s for seconds")),
+        true => Err(format!("the unit is missing; valid: {text}d for days, {text}h for hours, {text}s for seconds")),
         false => Ok(parsed),
     }
 }
@@ -33,7 +33,7 @@ mod tests {
         assert_eq!(parse_with_unit("90d"), Ok(Duration::from_secs(90 * 86_400)));
         assert_eq!(parse_with_unit("1h 30min"), Ok(Duration::from_secs(5_400)));
         let error = parse_with_unit("90").expect_err("no unit");
-        assert!(error.contains("it has no unit; valid: 90d for days"), "{error}");
+        assert!(error.contains("the unit is missing; valid: 90d for days"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
+use super::{counted, format_files};
 use crate::catalog::CatalogError;
 use crate::config::ConfigError;
 use crate::http::ServeError;
@@ -13,11 +14,6 @@ use crate::service::{
     AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
     SweepError,
 };
-
-/// A number of things, in words.
-fn counted(number: u64, one: &str, more: &str, of: &str) -> String {
-    format!("{number} {}{of}", if number == 1 { one } else { more })
-}
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
@@ -29,28 +25,28 @@ pub(super) enum CliError {
     Account(#[from] AccountError),
     #[error("{what}")]
     Token { what: &'static str, source: ManageError },
-    #[error("{email} has no token {name}; `strata user tokens {email}` lists them")]
+    #[error("{email} has no token named {name}; to list the user's tokens, run `strata user tokens {email}`")]
     NoToken { email: String, name: String },
-    #[error("the datasets cannot be listed")]
+    #[error("failed to list the datasets")]
     List(#[from] ManageError),
-    #[error("the nodes cannot be listed")]
+    #[error("failed to list the nodes")]
     Nodes(#[source] CatalogError),
-    #[error("importing {from}: {problem}")]
+    #[error("failed to import {from}: {problem}")]
     Import {
         /// The file or URL as it was given.
         from: String,
         /// Why, with the names of flags, and what would be right.
         problem: String,
     },
-    #[error("QUERY: {0}")]
+    #[error("invalid QUERY: {0}")]
     Query(String),
-    #[error("explaining a read of dataset {dataset}")]
+    #[error("failed to explain the query on dataset {dataset}")]
     Explain { dataset: DatasetId, source: InspectError },
-    #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
+    #[error("failed to compare versions {v1} and {v2} of dataset {dataset}")]
     Diff { dataset: DatasetId, v1: VersionSelector, v2: VersionSelector, source: Box<DiffError> },
-    #[error("the demo cannot be loaded")]
+    #[error("failed to load the demo")]
     Demo(#[from] DemoError),
-    #[error("cannot listen on {address} (`--listen` names another address)")]
+    #[error("failed to listen on {address} (to use another address, set `--listen`)")]
     Listen { address: String, source: io::Error },
     /// The server stopped by itself.
     #[error(transparent)]
@@ -59,26 +55,29 @@ pub(super) enum CliError {
     Password(&'static str),
     /// A file may be removed while a read uses it.
     #[error(
-        "sweep --older-than must be more than {longest_read_s} s, the time that a read may take (the sum of twice \
-         query.timeout_s or once query.diff_timeout_s, four times query.heavy_wait_s, and server.answer_timeout_s); \
-         if no server is running, give --offline"
+        "--older-than must be more than {longest_read_s} s, the longest time that a request can use a file (2 s + \
+         max(2 * query.timeout_s, query.diff_timeout_s) + 4 * query.heavy_wait_s + server.answer_timeout_s); if no \
+         server is running, you can add --offline"
     )]
     SweepTooEarly { longest_read_s: u64 },
-    #[error("the sweep failed")]
+    #[error("failed to complete the sweep")]
     Sweep(#[from] SweepError),
-    #[error("{} could not be removed", counted(*files, "file", "files", ""))]
+    #[error("failed to remove {}", format_files(*files))]
     SweepFailed { files: u64 },
-    #[error("the check failed")]
+    #[error("failed to check the data")]
     Check(#[from] CheckError),
-    #[error("the check found damage: {}", counted(*damaged, "file, version or place", "files, versions or places", " of the catalog"))]
+    #[error(
+        "the check found {}",
+        counted(*damaged, "damaged file, version, or database record", "damaged files, versions, or database records")
+    )]
     Damaged { damaged: u64 },
-    #[error("{what}: {}", counted(*files, "file", "files", ""))]
+    #[error("{what} {}", counted(*files, "damaged file", "damaged files"))]
     DamagedFiles { what: &'static str, files: u64 },
-    #[error("no backup was made")]
+    #[error("failed to create the backup")]
     Backup(#[from] BackupError),
-    #[error("nothing was restored")]
+    #[error("failed to restore the backup")]
     Restore(#[from] RestoreError),
-    #[error("the manual pages cannot be written to {}", directory.display())]
+    #[error("failed to write the manual pages to {}", directory.display())]
     Manual { directory: PathBuf, source: io::Error },
     #[error("interrupted")]
     Interrupted,

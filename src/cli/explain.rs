@@ -12,25 +12,25 @@ use crate::http::params;
 use crate::http::read::path;
 use crate::service::{App, IgnoredParameter};
 
-/// Show the plan of a read and its cost
+/// Show the plan and cost of a query
 ///
-/// Makes the read once, of any dataset, frozen or not, and discards its answer. The command's caches are empty at its
-/// start, so a server may be faster.
+/// Runs the query once and discards the response. You can explain queries on any dataset, even if it is frozen. Because
+/// the command starts with empty caches, a running server can be faster.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The id of the dataset
+    /// Dataset ID
     #[arg(value_name = "DATASET_ID", value_parser = dataset_id)]
     dataset: DatasetId,
-    /// The query string of the read, as in its URL, such as 'filter=country:France&sort=name'; or the whole path or URL
+    /// Query string, such as 'filter=country:France&sort=name', or a full path or URL
     #[arg(value_name = "QUERY", default_value = "", hide_default_value = true)]
     query: String,
-    /// The version: active, latest, or a number [default: active, or that of the URL]
+    /// Version: active, latest, or a number [default: active, or the version in the URL]
     #[arg(long, value_parser = VersionSelector::parse_or_number)]
     version: Option<VersionSelector>,
-    /// Read the alternate of the version
+    /// Read the alternate instead of the version
     #[arg(long)]
     alt: bool,
-    /// Print a line of JSON
+    /// Print the result as one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +41,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let (path, query) = parts(&query);
     let path = path.map(path::parse).transpose().map_err(|error| CliError::Query(error.to_string()))?;
     if let Some(named) = path.as_ref().map(|path| path.target.dataset).filter(|named| *named != dataset) {
-        return Err(CliError::Query(format!("it names dataset {named}, but DATASET_ID is {dataset}")));
+        return Err(CliError::Query(format!("it specifies dataset {named}, but DATASET_ID is {dataset}")));
     }
     let (mut request, unknown) = params::parse(query).map_err(|error| CliError::Query(error.to_string()))?;
     request.alt |= alt || path.as_ref().is_some_and(|path| path.alt);

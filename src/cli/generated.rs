@@ -9,12 +9,12 @@ use clap_complete::Shell;
 use super::error::CliError;
 use super::{CommandLine, print};
 
-/// Print the completions of command lines for a shell
+/// Print a shell completion script
 ///
 /// For example: strata completions bash > /etc/bash_completion.d/strata
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
-    /// The shell
+    /// Shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
@@ -25,12 +25,12 @@ pub(super) fn print_completions(arguments: &CompletionsArguments) -> Result<(), 
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Write the manual pages, one for each command
+/// Write a manual page for each command
 ///
 /// For example: strata manual /usr/local/share/man/man1
 #[derive(Debug, Args)]
 pub(super) struct ManualArguments {
-    /// A directory, made if it is missing
+    /// Directory for the manual pages, created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -20,47 +20,50 @@ use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::service::{App, ImportProgress, ImportRequest, local_path};
 
-/// Create a dataset from a file or URL, or make the next version of it
+/// Create a dataset from a file or URL, or add a new version to it
 ///
-/// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key, and warnings if there are any.
+/// Prints one line of JSON with dataset_id, name_slug, version, entity_count, private_key, and any warnings.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The source: a file, - for standard input, or an http, https, s3 or store URL; plain, gzip or Zstandard
+    /// Source: a file, - for standard input, or an http, https, s3, or store URL. The source can be compressed with
+    /// gzip or Zstandard
     #[arg(value_name = "FILE-OR-URL")]
     source: String,
-    /// The name of the dataset. If the owner has a dataset of this name, it gets a new version
+    /// Name of the dataset. If the owner already has a dataset with this name, adds a new version to it
     #[arg(long)]
     name: String,
-    /// The e-mail address of the owner
+    /// Owner's email address
     #[arg(long, value_name = "EMAIL")]
     owner: String,
-    /// What the dataset holds, as the catalogue shows it. A dataset that is there gets it, too
+    /// Description of the dataset, shown in the dataset list. If the dataset exists, replaces its description
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// The terms under which its entities may be used. A dataset that is there gets them, too
+    /// License of the entities, shown in the dataset list. If the dataset exists, replaces its license
     #[arg(long, value_name = "TEXT")]
     licence: Option<String>,
-    /// List the dataset among the public ones, in the catalogue and at GET /datasets. It must be public
+    /// Add the dataset to the dataset list, which the dashboard and GET /datasets show. The dataset must be public
     #[arg(long, conflicts_with = "private")]
     listed: bool,
-    /// Make a new dataset private: a read needs its key
+    /// Make a new dataset private, so that queries require its key
     #[arg(long)]
     private: bool,
-    /// The format [default: detected]
+    /// Format of the source [default: detected]
     #[arg(
         long,
         value_parser = PossibleValuesParser::new(SourceFormat::ALL.map(SourceFormat::name))
             .try_map(|name| name.parse::<SourceFormat>())
     )]
     format: Option<SourceFormat>,
-    /// The path to the array of entities in a JSON document that is an object, such as data.items. Each import needs it
+    /// If the source is a JSON object, the path to its array of entities, such as data.items. You must repeat this
+    /// option for each import
     #[arg(long, value_name = "PATH", value_parser = Path::parse)]
     records_path: Option<Path>,
-    /// Keep the query of the URL in the _source of entities. Without this it is left out, because it often holds keys
+    /// Include the URL's query string in the _source of entities. By default, the query string is removed, because it
+    /// might contain secret keys
     #[arg(long)]
     publish_query: bool,
-    /// Make cells of csv and tsv numbers, booleans and nulls where they are exactly that, not texts. Other formats are
-    /// refused
+    /// Convert csv and tsv cells to numbers, booleans, or null if the text of a cell matches exactly. Without this
+    /// option, all cells are strings. Not allowed with other formats
     #[arg(long)]
     infer_types: bool,
 }
@@ -132,7 +135,7 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
     })?)?;
     // The version exists, for any answer of its receivers.
     if let Err(error) = app.deliveries().send_due().await {
-        tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
+        tracing::warn!(error = %Causes(&error), "failed to send due webhooks; another process will send them");
     }
     Ok(())
 }
@@ -146,7 +149,7 @@ fn check_file(source: &str) -> Result<(), CliError> {
         }
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && source.contains("://") => {
-            "sources have no such scheme, and there is no such file; valid: http://…, https://…, s3://…, a file, or - for \
+            "the URL scheme is not supported, and there is no such file; valid: http://…, https://…, s3://…, a file, or - for \
              standard input"
                 .to_owned()
         }
@@ -172,9 +175,9 @@ mod tests {
     #[test]
     fn errors_name_flags_in_place_of_fields() {
         for (error, expected) in [
-            ("give the path (`records_path`), or jsonl", "give the path (`--records-path`), or jsonl"),
-            ("it is Parquet; name it by `format`: parquet", "it is Parquet; name it by `--format`: parquet"),
-            ("`infer_types` is for csv and tsv", "`--infer-types` is for csv and tsv"),
+            ("set `records_path` to the path", "set `--records-path` to the path"),
+            ("it is Parquet; set `format` to parquet", "it is Parquet; set `--format` to parquet"),
+            ("`infer_types` applies only to csv", "`--infer-types` applies only to csv"),
             // What the source itself holds stays.
             ("item 1 (line 2): records_path, format", "item 1 (line 2): records_path, format"),
         ] {

@@ -15,12 +15,11 @@ use crate::service::App;
 
 /// List the datasets of all users
 ///
-/// Prints a line for each dataset, by id: its slug, the e-mail address of its owner, the number of its versions, its
-/// active version, the size of that one's file, whether it is pinned, whether the dataset is private or frozen, and its
-/// name.
+/// Prints one line for each dataset, ordered by ID: its slug, its owner's email address, the number of versions, the
+/// active version and its file size, whether the dataset is pinned, private, or frozen, and its name.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

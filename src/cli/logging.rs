@@ -4,7 +4,7 @@
 //! [`MAX_WAITING_LINES`] wait, further lines are lost, and a warning says later how many:
 //!
 //! ```text
-//! WARN strata::cli::logging: lost lines of the log because standard error was not read lines=1204
+//! WARN strata::cli::logging: dropped log lines because standard error was not being read lines=1204
 //! ```
 
 use std::io::{self, IsTerminal, Write};
@@ -106,7 +106,7 @@ impl<W: Write> Write for LineGatherer<W> {
         }
         let lines = self.newly_lost();
         if lines > 0 {
-            tracing::warn!(lines, "lost lines of the log because standard error was not read");
+            tracing::warn!(lines, "dropped log lines because standard error was not being read");
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ fn without_chatter(level: &str) -> String {
 }
 
 fn wrong(source: io::Error) -> CliError {
-    CliError::Io { what: "logging cannot be started", source }
+    CliError::Io { what: "failed to start logging", source }
 }
 
 #[cfg(test)]

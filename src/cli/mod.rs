@@ -41,7 +41,7 @@ use crate::config::{Config, ConfigFile, ConfigSources};
 use crate::service::{App, OpenError};
 use error::CliError;
 
-/// Serves versioned datasets of JSON entities.
+/// Serve versioned datasets of JSON entities.
 #[derive(Debug, Parser)]
 #[command(name = "strata", version, max_term_width = 100)]
 pub struct CommandLine {
@@ -54,10 +54,10 @@ pub struct CommandLine {
 /// What every command takes.
 #[derive(Debug, Args)]
 struct SharedArguments {
-    /// The data directory (data.directory) [default: ./strata-data]
+    /// Data directory (data.directory) [default: ./strata-data]
     #[arg(long, value_name = "DIR", global = true, display_order = 100)]
     data: Option<String>,
-    /// The configuration file [default: ./strata.toml if it exists]
+    /// Configuration file [default: ./strata.toml, if it exists]
     #[arg(long, value_name = "FILE", global = true, display_order = 101)]
     config: Option<PathBuf>,
 }
@@ -112,7 +112,7 @@ pub fn run(parse: fn() -> CommandLine) -> ExitCode {
         Ok(Ok(outcome)) => outcome,
         // It has printed the reason.
         Ok(Err(_panic)) => return ExitCode::from(101),
-        Err(source) => Err(CliError::Io { what: "the threads cannot be started", source }),
+        Err(source) => Err(CliError::Io { what: "failed to start threads", source }),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,7 +138,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     };
     let config = Config::load(&sources(shared, flags))?;
     file_owner::create_files_as_owner_of(&config.data.directory)
-        .map_err(|source| CliError::Io { what: "failed to act as the owner of the data directory", source })?;
+        .map_err(|source| CliError::Io { what: "failed to switch to the user that owns the data directory", source })?;
     let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
     logging::start(&config.log, level)?;
     match command {
@@ -182,7 +182,7 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
-        .map_err(|source| CliError::Io { what: "the threads cannot be started", source })?;
+        .map_err(|source| CliError::Io { what: "failed to start threads", source })?;
     let outcome = runtime.block_on(command);
     // Tasks that still run were cut by a signal or an error. They get a moment to remove their temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -212,8 +212,8 @@ async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) ->
 /// The id of a dataset, as an argument.
 fn dataset_id(text: &str) -> Result<DatasetId, String> {
     text.parse().map_err(|_| {
-        "a dataset is named by its id, a positive integer: `strata list` lists the ids, `strata import` prints it as \
-         dataset_id, and in the URL of a read it comes after /api/"
+        "a dataset ID must be a positive integer; you can find it in the output of `strata list` or `strata import`, \
+         or after /api/ in a query URL"
             .to_owned()
     })
 }
@@ -221,8 +221,21 @@ fn dataset_id(text: &str) -> Result<DatasetId, String> {
 /// A value as one line of JSON.
 fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     let text = serde_json::to_string(value)
-        .map_err(|error| CliError::Io { what: "the result cannot be printed", source: error.into() })?;
+        .map_err(|error| CliError::Io { what: "failed to print the result", source: error.into() })?;
     Ok(text + "\n")
+}
+
+/// A number of things, in words.
+fn counted(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
+fn format_files(number: u64) -> String {
+    counted(number, "file", "files")
+}
+
+fn format_bytes(number: u64) -> String {
+    counted(number, "byte", "bytes")
 }
 
 /// Prints what a command has done in all: as one line of JSON, or as a text.
@@ -236,5 +249,5 @@ fn print(text: &str) -> Result<(), CliError> {
     output
         .write_all(text.as_bytes())
         .and_then(|()| output.flush())
-        .map_err(|source| CliError::Io { what: "standard output cannot be written", source })
+        .map_err(|source| CliError::Io { what: "failed to write to standard output", source })
 }

@@ -9,14 +9,14 @@ use super::table::{Align, Column, Table, or_dash};
 use crate::cluster::nodes::NodeState;
 use crate::service::App;
 
-/// List the servers of the service
+/// List the nodes of the cluster
 ///
-/// Prints a line for each server that has registered in the catalog: its name (`cluster.node`), whether it is alive or
-/// lost, how many seconds ago it gave its last sign of life, its version, its roles (`server.roles`), and its internal
-/// address. Servers register with PostgreSQL, or if the configuration has a section `[cluster]`.
+/// Prints one line for each node in the metadata database: its name (`cluster.node`), its state (alive or lost), the
+/// time since its last heartbeat, its version, its roles (`server.roles`), and its internal address. A server registers
+/// as a node if it uses PostgreSQL, or if its configuration has a `[cluster]` section.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -44,7 +44,7 @@ const COLUMNS: &[Column<Line>] = &[
 pub(super) async fn run(app: &App, Arguments { json }: Arguments) -> Result<(), CliError> {
     let lines: Vec<Line> = app.nodes().all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
     if lines.is_empty() && !json {
-        return print("no server has registered: servers do with PostgreSQL, or with a section [cluster]\n");
+        return print("no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n");
     }
     Table::new(COLUMNS).print(&lines, json)
 }

@@ -22,7 +22,7 @@ impl ProgressDisplay {
     /// For files; `doing` says what is done with them.
     pub(super) fn for_files(doing: &str) -> Self {
         let display = Self::new();
-        display.set_style(&format!("{doing} {{spinner}} {{bytes}} {{bytes_per_sec}}, {{msg}} files"));
+        display.set_style(&format!("{doing} {{spinner}} {{bytes}} {{bytes_per_sec}}, {{msg}}"));
         display
     }
 
@@ -36,12 +36,10 @@ impl ProgressDisplay {
         let (decoded, written) = (progress.entities_decoded.load(Relaxed), progress.entities_written.load(Relaxed));
         let (read_bytes, total_bytes) = (progress.bytes_read.load(Relaxed), progress.bytes_total.load(Relaxed));
         let (style, length, position) = match (written, total_bytes) {
-            (0, 0) => ("reading {spinner} {bytes} {bytes_per_sec}, {msg} entities", None, read_bytes),
-            (0, _) => (
-                "reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {msg} entities",
-                Some(total_bytes),
-                read_bytes,
-            ),
+            (0, 0) => ("reading {spinner} {bytes} {bytes_per_sec}, {msg}", None, read_bytes),
+            (0, _) => {
+                ("reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {msg}", Some(total_bytes), read_bytes)
+            }
             _ => ("writing {wide_bar} {human_pos}/{human_len} entities", Some(decoded), written),
         };
         self.set_style(style);
@@ -49,14 +47,14 @@ impl ProgressDisplay {
             Some(length) => self.0.set_length(length),
             None => self.0.unset_length(),
         }
-        self.0.set_message(HumanCount(decoded).to_string());
+        self.0.set_message(format!("{} {}", HumanCount(decoded), if decoded == 1 { "entity" } else { "entities" }));
         self.0.set_position(position);
         self.0.tick();
     }
 
     /// Draws how many files are done, and their bytes.
     pub(super) fn show_files(&self, files: u64, bytes: u64) {
-        self.0.set_message(HumanCount(files).to_string());
+        self.0.set_message(format!("{} {}", HumanCount(files), if files == 1 { "file" } else { "files" }));
         self.0.set_position(bytes);
     }
 

@@ -6,21 +6,22 @@ use serde_json::json;
 use super::check::{needed_by, version};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{json_line, print, print_sum};
+use super::{format_bytes, format_files, json_line, print, print_sum};
 use crate::config;
 use crate::service::{App, DamagedFile, Scrubbed};
 
-/// Read every version file at a bounded rate, and list files to restore
+/// Verify every version file at a limited rate, and list damaged files
 ///
-/// Compares each part of each file with its checksum. Prints a line for each damaged file with the versions that need
-/// it and, if there is one, a file of the same entities that is intact; and a last line with the sum. Exits with 1 when
-/// a file is damaged. A server scrubs by itself (scrub.interval_s).
+/// Compares every part of every file with its checksum. For each damaged file, prints one line with the versions that
+/// need it and, if possible, an intact file with the same entities. Then prints a summary. Exits with status 1 if any
+/// file is damaged. A running server scrubs regularly (scrub.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Bytes to read a second, on average, such as 8MiB; 0 is no bound (scrub.bytes_per_s) [default: 8388608]
+    /// Average number of bytes to read per second, such as 8MiB; 0 means no limit (scrub.bytes_per_s) [default:
+    /// 8388608]
     #[arg(long, value_name = "BYTES", value_parser = config::bytes)]
     bytes_per_s: Option<u64>,
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -38,8 +39,8 @@ pub(super) async fn run(app: &App, Arguments { bytes_per_s, json }: Arguments) -
     printed?;
     let Scrubbed { files, bytes, damaged } = scrubbed;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged });
-    print_sum(json, &sum, format!("{files} files read, {bytes} bytes: {damaged} damaged\n"))?;
-    let what = "the scrub found damage";
+    print_sum(json, &sum, format!("read {} ({}): {damaged} damaged\n", format_files(files), format_bytes(bytes)))?;
+    let what = "the scrub found";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
 
@@ -51,8 +52,8 @@ fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     }
     let needed = needed_by(versions.as_deref());
     let copy = match intact_copy {
-        Some(copy) => format!("{copy} holds the same entities and is intact"),
-        None => "no other file holds the same entities".to_owned(),
+        Some(copy) => format!("{copy} is intact and contains the same entities"),
+        None => "no other intact file contains the same entities".to_owned(),
     };
     Ok(format!("damaged {path}: {reason} ({needed}; {copy})\n"))
 }

@@ -19,18 +19,18 @@ use crate::dashboard;
 use crate::memory;
 use crate::service::App;
 
-/// Run the service
+/// Run the server
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The address and port to listen on (server.listen) [default: 127.0.0.1:8080]
+    /// Address and port to listen on (server.listen) [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<String>,
-    /// First load the demo datasets, give their owner a new password and token, and print URLs to try. Refused if
-    /// there are other datasets and the demo was not loaded before them
+    /// Load the demo datasets first, create a new password and API token for their owner, and print example URLs. Fails
+    /// if other datasets exist, unless the demo was loaded before them
     #[arg(long)]
     demo: bool,
-    /// Only answer requests: run no schedules, send no webhooks, do not sweep or scrub (server.background = false).
-    /// For a backup that is served beside the original
+    /// Only serve requests: do not run schedules, send webhooks, sweep, or scrub (server.background = false).
+    /// Use this option to serve a backup next to the original
     #[arg(long)]
     pub(super) no_background: bool,
     /// What other programs call it; refused with a word of what is meant
@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let app = App::open(&config).await?;
     let served = serve(app.clone(), arguments, &config, listener, base_url);
     let Some((listener, address)) = tasks else { return closing(&app, Box::pin(served)).await };
-    tracing::info!(%address, "takes tasks of other servers' queries");
+    tracing::info!(%address, "listening for tasks from other nodes");
     let stop = CancellationToken::new();
     let serving = {
         let (app, stop) = (app.clone(), stop.clone());
@@ -101,8 +101,8 @@ async fn serve(
     let mut signals = Signals::listen()?;
     let background = config.server.background;
     if !background {
-        tracing::info!("no background work: schedules, webhooks, sweeps and scrubs are off (server.background)");
-        print("no background work: schedules, webhooks, sweeps and scrubs are off\n")?;
+        tracing::info!("background work is disabled: no schedules, webhooks, sweeps, or scrubs (server.background)");
+        print("background work is disabled: no schedules, webhooks, sweeps, or scrubs\n")?;
     }
     let roles = config.server.roles;
     if roles != Roles::all() {
@@ -110,7 +110,7 @@ async fn serve(
     }
     print(&format!("listening on {base_url}\n"))?;
     if app.accounts().users(None, 1).await.is_ok_and(|users| users.is_empty()) {
-        tracing::info!("there are no users yet: `strata user add` makes one");
+        tracing::info!("there are no users yet; run `strata user add` to add one");
     }
     let node = app.nodes().own_name();
     tracing::info!(url = base_url, data = %config.data.directory.display(), background, %roles, node, "listening");
@@ -136,7 +136,7 @@ async fn serve(
             outcome?;
             tracing::info!("stopped");
         }
-        signal = signals.next() => tracing::warn!(signal, "stopped before all requests had ended"),
+        signal = signals.next() => tracing::warn!(signal, "stopped before all requests finished"),
     }
     Ok(())
 }

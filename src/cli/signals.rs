@@ -25,7 +25,7 @@ impl Signals {
                 hang_up: is_taken(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
             })
         };
-        all().map_err(|source| CliError::Io { what: "signals cannot be received", source })
+        all().map_err(|source| CliError::Io { what: "failed to install signal handlers", source })
     }
 
     /// Waits for the next of them and returns its name.

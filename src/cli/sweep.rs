@@ -7,22 +7,23 @@ use serde_json::json;
 
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, duration, json_line, print, print_sum};
+use super::{closing, duration, format_bytes, format_files, json_line, print, print_sum};
 use crate::config::Config;
 use crate::service::{App, Swept, SweptFile};
 
 /// Remove unused files
 ///
-/// Prints a line for each removed file, and a last line with the sum. A server sweeps by itself (sweep.interval_s).
+/// Prints one line for each removed file, and then a summary. A running server sweeps regularly (sweep.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// How long a file must have been unused, such as 90s, 90min, "1h 30min" or 7d (sweep.older_than_s) [default: 1d]
+    /// Remove only files that have been unused for at least this time, such as 90s, 90min, "1h 30min", or 7d
+    /// (sweep.older_than_s) [default: 1d]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     older_than: Option<Duration>,
-    /// No server is running, so files of any age may be removed
+    /// Allow any value for --older-than. Use this option only if no server is running
     #[arg(long)]
     offline: bool,
-    /// Print lines of JSON
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +44,7 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
     let mut tell = |file: &SweptFile| {
         let outcome = match &file.failure {
             Some(error) => {
-                tracing::warn!(path = file.path, error, "a file cannot be removed");
+                tracing::warn!(path = file.path, error, "failed to remove file");
                 Ok(())
             }
             None => line(file, json).and_then(|line| print(&line)),
@@ -62,9 +63,9 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
     let swept = or_interrupted(sweeping).await??;
     printed?;
     let Swept { removed, removed_bytes, failed, held } = swept;
-    let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
+    let rest = if held { "; a backup or check is still using files, so run the sweep again later" } else { "" };
     let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held });
-    print_sum(json, &sum, format!("{removed} files removed, {removed_bytes} bytes{rest}\n"))?;
+    print_sum(json, &sum, format!("removed {} ({}){rest}\n", format_files(removed), format_bytes(removed_bytes)))?;
     if failed == 0 { Ok(()) } else { Err(CliError::SweepFailed { files: failed }) }
 }
 
@@ -72,6 +73,6 @@ fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
     let SweptFile { path, size_bytes, reason, .. } = file;
     match json {
         true => json_line(&json!({ "path": path, "size_bytes": size_bytes, "reason": reason.name() })),
-        false => Ok(format!("removed {path} ({size_bytes} bytes, {})\n", reason.name())),
+        false => Ok(format!("removed {path} ({}, {})\n", format_bytes(*size_bytes), reason.name())),
     }
 }

@@ -29,75 +29,75 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum UserCommand {
-    /// Add a user; the password is read from standard input, or asked for on a terminal
+    /// Add a user. Reads the password from standard input, or prompts for it on a terminal
     Add {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
-        /// The plan
+        /// Plan
         #[arg(long, value_name = "free|pro|scale", value_parser = plans())]
         plan: Plan,
-        /// Also make an API token of this name. The last line is the token
+        /// Also create an API token with this name, and print it on the last line
         #[arg(long, value_name = "NAME")]
         token: Option<String>,
     },
-    /// Change a user's password and end all of the user's sessions. The password is read as by `add`
+    /// Change a user's password and end all of the user's sessions. Reads the password in the same way as `add`
     Passwd {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
     },
-    /// Change a user's plan; datasets beyond its limit stay
+    /// Change a user's plan. Existing datasets remain, even if they exceed the new limit
     Plan {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
-        /// The plan
+        /// Plan
         #[arg(value_name = "PLAN", value_parser = plans())]
         plan: Plan,
     },
-    /// Make an API token of a user. The last line is the token, which is not shown again
+    /// Create an API token for a user, and print it on the last line. The token is not shown again
     Token {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
-        /// The token's name, unique among those of the user
+        /// Token name, which must be unique for the user
         #[arg(long)]
         name: String,
-        /// What calls with it may do: those that change nothing, or all
+        /// Calls that the token allows: only calls that change nothing (read), or all calls (write)
         #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
         scope: Scope,
-        /// When it opens nothing more, such as 90d [default: never]
+        /// Lifetime of the token, such as 90d [default: does not expire]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<Duration>,
     },
-    /// List a user's API tokens, by name, without their secrets
+    /// List a user's API tokens by name, without their secret values
     Tokens {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
-        /// Print lines of JSON
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Revoke an API token of a user, which opens nothing from then on
+    /// Revoke a user's API token. The token stops working immediately
     Revoke {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
-        /// The token's name
+        /// Token name
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Remove a user without datasets; the user's tokens and sessions end
+    /// Remove a user who has no datasets, and delete the user's tokens and sessions
     Remove {
-        /// The e-mail address
+        /// Email address
         #[arg(value_name = "EMAIL")]
         email: String,
     },
-    /// List all users with their plans
+    /// List all users and their plans
     List {
-        /// Print lines of JSON
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
@@ -144,7 +144,7 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 /// How long a token is valid.
 fn lifetime(text: &str) -> Result<Duration, String> {
     match duration::parse_with_unit(text)? {
-        span if span.is_zero() => Err("a token is valid for 1s at least".to_owned()),
+        span if span.is_zero() => Err("a token must be valid for at least 1s".to_owned()),
         span => Ok(span),
     }
 }
@@ -171,27 +171,27 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
         UserCommand::Add { email, plan, token } => {
             let added = accounts.add_user(&email, password, plan, token.as_deref()).await?;
             let token = added.map_or(String::new(), |token| format!("{}\n", token.expose()));
-            print(&format!("added {email} with the plan {plan}\n{token}"))
+            print(&format!("added {email} on the {plan} plan\n{token}"))
         }
         UserCommand::Passwd { email } => {
             accounts.set_password(&email, password).await?;
-            print(&format!("changed the password of {email}\n"))
+            print(&format!("changed the password for {email}\n"))
         }
         UserCommand::Plan { email, plan } => {
             accounts.set_plan(&email, plan).await?;
-            print(&format!("{email} has the plan {plan}\n"))
+            print(&format!("changed the plan for {email} to {plan}\n"))
         }
         UserCommand::Token { email, name, scope, expires_in } => {
             let user = accounts.user_by_email(&email).await?;
             let expires_in_s = expires_in.map(|span| span.as_secs());
             let created = accounts.create_token(&user, &name, scope, expires_in_s).await;
-            let (token, grant) = created.map_err(token_error("the token cannot be made"))?;
+            let (token, grant) = created.map_err(token_error("failed to create the token"))?;
             let expires = match grant.expires_at {
                 Some(time) => format!("expires at {}", to_the_second(time)),
                 None => "does not expire".to_owned(),
             };
             print(&format!(
-                "made the token {name} of {email} with the scope {}; it {expires}\n{}\n",
+                "created the token {name} for {email} with the scope {}; it {expires}\n{}\n",
                 scope.name(),
                 token.expose()
             ))
@@ -200,9 +200,9 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
         UserCommand::Revoke { email, name } => {
             let user = accounts.user_by_email(&email).await?;
             match accounts.delete_token(&user, &name).await {
-                Ok(()) => print(&format!("revoked the token {name} of {email}\n")),
+                Ok(()) => print(&format!("revoked the token {name} for {email}\n")),
                 Err(ManageError::TokenNotFound) => Err(CliError::NoToken { email, name }),
-                Err(error) => Err(token_error("the token cannot be revoked")(error)),
+                Err(error) => Err(token_error("failed to revoke the token")(error)),
             }
         }
         UserCommand::Remove { email } => {
@@ -240,7 +240,7 @@ async fn list(app: &App, json: bool) -> Result<(), CliError> {
 /// Prints the tokens of a user by name, at most [`limits::TOKENS`](strata_types::limits::TOKENS).
 async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError> {
     let user = app.accounts().user_by_email(email).await?;
-    let tokens = app.accounts().tokens(&user).await.map_err(token_error("the tokens cannot be listed"))?;
+    let tokens = app.accounts().tokens(&user).await.map_err(token_error("failed to list the tokens"))?;
     let line = |token: ApiToken| TokenLine {
         name: token.name,
         scope: token.grant.scope.name(),
@@ -261,8 +261,8 @@ fn ask_password() -> Result<String, CliError> {
     if password.is_empty() {
         return Err(CliError::Password("the password is empty"));
     }
-    if ask("Once more: ")? != password {
-        return Err(CliError::Password("the two passwords differ"));
+    if ask("Repeat the password: ")? != password {
+        return Err(CliError::Password("the passwords do not match"));
     }
     Ok(password)
 }
@@ -274,7 +274,7 @@ fn read_password(input: impl BufRead) -> Result<String, CliError> {
     let password = line.strip_suffix('\n').unwrap_or(&line);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {
-        return Err(CliError::Password("no password: standard input must hold it on its first line"));
+        return Err(CliError::Password("the password is missing: the first line of standard input must contain it"));
     }
     if line.len() as u64 > PASSWORD_BYTES {
         return Err(CliError::Password("the password is longer than 4096 bytes"));
@@ -283,7 +283,7 @@ fn read_password(input: impl BufRead) -> Result<String, CliError> {
 }
 
 fn unreadable(source: io::Error) -> CliError {
-    CliError::Io { what: "the password cannot be read", source }
+    CliError::Io { what: "failed to read the password", source }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const FILE: &str = "node.id";
 const MOST_BYTES: u64 = 1_024;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the name of this server in {} (`cluster.node` gives another one)", path.display())]
+#[error("failed to read or create the node name in {} (you can set `cluster.node` instead)", path.display())]
 pub struct NoNodeId {
     path: PathBuf,
     source: io::Error,
@@ -64,7 +64,7 @@ fn read(file: &mut File) -> io::Result<Option<NodeId>> {
         "" => Ok(None),
         name => NodeId::try_from(name.to_owned())
             .map(Some)
-            .map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, format!("it holds no name: {reason}"))),
+            .map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, format!("the name is invalid: {reason}"))),
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         let name = kept(&path).expect("a name");
         assert_eq!(std::fs::read_to_string(&path).expect("read"), format!("{name}\n"));
         std::fs::write(&path, "two words\n").expect("written");
-        assert!(kept(&path).expect_err("refused").to_string().contains("it holds no name"));
+        assert!(kept(&path).expect_err("refused").to_string().contains("the name is invalid"));
     }
 
     #[test]

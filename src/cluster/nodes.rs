@@ -104,7 +104,7 @@ impl Nodes {
                 Err(error) => {
                     steady_since = Instant::now();
                     if std::mem::replace(&mut answers, false) {
-                        tracing::warn!(cause = %Causes(&error), "this server gives no sign of life: the catalog fails");
+                        tracing::warn!(error = %Causes(&error), "failed to send heartbeat");
                     }
                 }
             }
@@ -117,7 +117,7 @@ impl Nodes {
             }
         }
         if let Err(error) = self.catalog.remove_node(own).await {
-            tracing::info!(cause = %Causes(&error), "this server stays in the list of nodes until it is forgotten");
+            tracing::info!(error = %Causes(&error), "failed to remove this node from the list of nodes");
         }
     }
 
@@ -138,16 +138,14 @@ impl Nodes {
                 *standing = Standing::Replaced;
                 tracing::error!(
                     node = own.id,
-                    "another process has registered under the name of this one: give each server a cluster.node of its \
-                     own, or a data directory of its own"
+                    "another process has registered under this node's name; give each node its own cluster.node or \
+                     data directory"
                 );
                 return Ok(());
             }
-            Some(state) => tracing::info!(
-                node = own.id,
-                seen_s = state.silent.as_secs(),
-                "this server takes the place of one of the same name"
-            ),
+            Some(state) => {
+                tracing::info!(node = own.id, seen_s = state.silent.as_secs(), "replaced a node with the same name")
+            }
             None => {}
         }
         self.catalog.register_node(own).await?;
@@ -176,7 +174,7 @@ impl Nodes {
         let held = self.catalog.refreshes_of_lost_nodes(now - lost_after).await?;
         if !held.is_empty() {
             let ended = self.catalog.end_dead_refreshes(held).await?;
-            tracing::warn!(ended, "refreshes of servers that give no sign of life were ended");
+            tracing::warn!(ended, "ended refreshes of offline nodes");
         }
         let forgotten = TimeDelta::days(KEPT_DAYS).max(lost_after);
         self.catalog.forget_nodes(now - forgotten).await?;

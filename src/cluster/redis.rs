@@ -76,7 +76,7 @@ struct Shared {
 
 #[derive(Debug, thiserror::Error)]
 enum Cause {
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Late,
     #[error("{}", Causes(.0))]
     Failed(RedisError),
@@ -177,7 +177,7 @@ impl Shared {
             let cause = match connected {
                 Ok(connection) => {
                     if let Some(away) = away.take() {
-                        tracing::info!(after_s = away.elapsed().as_secs(), "Redis answers: processes count together");
+                        tracing::info!(after_s = away.elapsed().as_secs(), "connected to Redis; sharing limits");
                     }
                     let since = Instant::now();
                     self.close_circuit(&connection);
@@ -199,7 +199,7 @@ impl Shared {
             };
             if away.is_none() {
                 away = Some(Instant::now());
-                tracing::warn!(%cause, "Redis does not answer: this process counts for itself until it does");
+                tracing::warn!(error = %cause, "failed to reach Redis; applying limits locally");
             }
             has_tried.send_replace(true);
             // Not all processes at the same moment.

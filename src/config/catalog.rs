@@ -16,18 +16,18 @@ section! {
         /// Maximum time in seconds that a call waits for a connection to the metadata database, or for a lock that
         /// another process holds. After that, the call returns 503.
         wait_s: u64 = 5, within 1..=60;
-        /// Maximum number of owners' changes that strata makes in the metadata database at the same time. Further
-        /// changes wait for up to `catalog.wait_s`. Users share this limit according to `fair.share_percent`. Published
-        /// versions, leases, and readiness probes do not count.
+        /// Maximum number of owners' changes that strata writes to the metadata database at the same time. Further
+        /// changes wait for up to `catalog.wait_s` seconds. Users share this limit according to `fair.share_percent`.
+        /// Published versions, leases, and readiness probes do not count.
         writes: u64 = 4, within 1..=1_000;
-        /// Maximum number of callers that strata looks up by token or session at the same time. Further lookups wait
-        /// for up to `catalog.wait_s`. The networks of the clients share this limit according to `fair.share_percent`.
+        /// Maximum number of concurrent lookups that identify callers by token or session. Further lookups wait for up
+        /// to `catalog.wait_s` seconds. Client networks share this limit according to `fair.share_percent`.
         look_ups: u64 = 8, within 1..=1_000;
-        /// Maximum number of changes that can wait. The same number of lookups can also wait. Further calls return 503
-        /// immediately.
+        /// Maximum number of owners' changes that can wait. The same limit applies separately to lookups. Further calls
+        /// return 503 immediately.
         queue: u64 = 1_000, within 1..=100_000;
-        /// Maximum time in seconds for one PostgreSQL statement. If a statement takes longer, strata closes its
-        /// connection, and the call returns 503.
+        /// Maximum time in seconds for one PostgreSQL statement. If a statement takes longer, strata closes the
+        /// database connection, and the call returns 503.
         statement_timeout_s: u64 = 30, within 1..=3_600;
     }
 }
@@ -54,7 +54,7 @@ impl TryFrom<String> for CatalogUrl {
         let expected = "expected sqlite://path/to/file or postgres://user:password@host/database";
         match text.split_once(':') {
             Some(("sqlite", rest)) if rest.trim_start_matches('/').is_empty() => {
-                Err(format!("the path of the file is missing; {expected}"))
+                Err(format!("the path is missing; {expected}"))
             }
             Some(("sqlite", _)) => Ok(Self(text)),
             Some(("postgres" | "postgresql", _)) => match Url::parse(&text) {
@@ -62,7 +62,7 @@ impl TryFrom<String> for CatalogUrl {
                 Ok(_) => Err(format!("the host is missing; {expected}")),
                 Err(error) => Err(format!("{error}; {expected}")),
             },
-            _ => Err(format!("the scheme is neither sqlite nor postgres; {expected}")),
+            _ => Err(format!("the scheme must be sqlite or postgres; {expected}")),
         }
     }
 }

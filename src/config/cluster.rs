@@ -11,43 +11,41 @@ use super::option::{Violation, section};
 use super::server::ListenAddress;
 
 section! {
-    /// The node and its connections to other nodes of the same service. With PostgreSQL, or with any of these options,
-    /// servers register in the metadata database as nodes.
+    /// The node and its connections to other nodes of the same service. If you use PostgreSQL or set any of these
+    /// options, servers register as nodes in the metadata database.
     Cluster in "cluster" {
-        /// Name of this node: 1 to 64 letters, digits, `-`, `_`, and `.`. Each node of the service needs its own name.
-        /// By default, strata creates a random name and stores it as `node.id` in the data directory.
+        /// Name of this node: 1 to 64 letters, digits, `-`, `_`, and `.`. Each node must have a unique name. By
+        /// default, strata creates a random name and stores it as `node.id` in the data directory.
         node: Option<NodeId> = None;
-        /// Address and port on which this node accepts tasks of other nodes' large queries, such as `10.0.0.7:8081`.
-        /// You should use a private address. This option requires `cluster.secret` and the role `query`. If it is not
-        /// set, the node accepts no tasks.
+        /// Address and port, such as `10.0.0.7:8081`, on which this node accepts tasks from other nodes. You should use
+        /// a private address. This option requires `cluster.secret` and the role `query`. If this option is not set,
+        /// the node accepts no tasks.
         listen: Option<ListenAddress> = None;
-        /// Host and port at which other nodes reach `cluster.listen`, such as `10.0.0.7:8081`. `strata nodes` shows
-        /// this address. The default is the value of `cluster.listen`, which you must set to use this option.
+        /// Host and port, such as `10.0.0.7:8081`, at which other nodes reach `cluster.listen`. `strata nodes` shows
+        /// this address. This option requires `cluster.listen`. The default is the value of `cluster.listen`.
         internal_address: Option<InternalAddress> = None;
-        /// Secret that proves to other nodes that a request comes from a node of the service. It must be the same on
-        /// all nodes, and at least 16 bytes long, not counting leading and trailing whitespace. Without a secret,
-        /// strata does not distribute queries.
+        /// Shared secret with which nodes authenticate to each other. It must be the same on all nodes and at least 16
+        /// bytes long, excluding leading and trailing whitespace. Without a secret, strata does not distribute queries.
         secret: Option<ClusterSecret> = None;
-        /// File with this node's certificate in PEM format, followed by any intermediate certificates up to
-        /// `cluster.tls_ca`. If you set this option, you must also set `cluster.tls_key`, `cluster.tls_ca`, and
-        /// `cluster.secret`. Nodes then use TLS for connections to `cluster.listen`, and exchange no tasks with nodes
-        /// that do not use TLS. When the files change, strata reads them again.
+        /// PEM file with this node's certificate, followed by any intermediate certificates up to an authority in
+        /// `cluster.tls_ca`. This option requires `cluster.tls_key`, `cluster.tls_ca`, and `cluster.secret`. If it is
+        /// set, nodes use TLS for connections to `cluster.listen`, and exchange tasks only with nodes that also use
+        /// TLS. When the PEM files change, strata reloads them.
         tls_certificate: Option<PathBuf> = None;
-        /// File with the private key of `cluster.tls_certificate`, in PEM format and without a passphrase.
+        /// PEM file with the private key for `cluster.tls_certificate`. The key must not have a passphrase.
         tls_key: Option<PathBuf> = None;
-        /// File with the certificates of the authorities that sign node certificates, in PEM format. Nodes trust no
-        /// other authorities.
+        /// PEM file with the certificates of the authorities that sign node certificates. Nodes trust no other
+        /// authorities.
         tls_ca: Option<PathBuf> = None;
-        /// Number of bytes above which strata distributes a query, so that each node with the role `query` reads a part
-        /// of the version file. strata counts the bytes that the query has to read and that are not in this node's
-        /// cache. 0 disables distributed queries.
+        /// Number of bytes above which strata distributes a query among the nodes with the role `query`. strata counts
+        /// only bytes that the query must read and that are not in this node's cache. 0 disables distributed queries.
         distribute_bytes: u64 = 128 << 20;
-        /// Maximum number of tasks of other nodes' queries that run on this node at the same time. One user or network
-        /// can use half of them. 0 means one per query thread (`query.threads`), but at least 4.
+        /// Maximum number of concurrent tasks that this node runs for other nodes. One user or network can use up to
+        /// half of these tasks. 0 means one task per query thread (`query.threads`), but at least 4.
         tasks: u64 = 0, within 0..=10_000;
-        /// Time in seconds without a heartbeat in the metadata database after which a node is considered lost. The
-        /// datasets that the lost node was refreshing can then be refreshed again. Each node sends six heartbeats
-        /// during this time. The clocks of any two nodes must differ by less than this time.
+        /// Time in seconds without a heartbeat after which strata considers a node offline. Other nodes can then
+        /// refresh the datasets that the offline node was refreshing. Each node sends six heartbeats to the metadata
+        /// database during this time. The clocks of any two nodes must differ by less than this time.
         lost_after_s: u64 = 30, within 5..=3_600;
     }
 }
@@ -63,29 +61,41 @@ impl Cluster {
         ];
         let given = tls.iter().find(|(_, is_given)| *is_given);
         if let (Some((given, _)), Some((missing, _))) = (given, tls.iter().find(|(_, is_given)| !is_given)) {
-            let reason = format!("TLS takes a certificate, its key and who signs: give cluster.{missing}, too");
+            let reason =
+                format!("TLS requires a certificate, a private key, and a CA: you must also set cluster.{missing}");
             return wrong(given, &reason);
         }
         if given.is_some() && self.secret.is_none() {
-            return wrong("tls_certificate", "servers connect to each other only with a cluster.secret");
+            return wrong(
+                "tls_certificate",
+                "nodes can connect to each other only with a secret: you must also set cluster.secret",
+            );
         }
         let Some(listen) = &self.listen else {
             return match &self.internal_address {
                 None => Ok(()),
-                Some(_) => wrong("internal_address", "nothing listens there: give cluster.listen, too"),
+                Some(_) => {
+                    wrong("internal_address", "this node does not listen for tasks: you must also set cluster.listen")
+                }
             };
         };
         if self.secret.is_none() {
-            return wrong("listen", "tasks of other servers are taken only with a cluster.secret");
+            return wrong(
+                "listen",
+                "a node can accept tasks from other nodes only with a secret: you must also set cluster.secret",
+            );
         }
         if !roles.include(Role::Query) {
-            let reason = "tasks of other servers are taken only with the role query: add it to server.roles, or leave \
-                          cluster.listen out";
+            let reason = "a node can accept tasks from other nodes only if it has the role `query`: add `query` to \
+                          server.roles, or remove cluster.listen";
             return wrong("listen", reason);
         }
         let is_everywhere = listen.as_str().parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
         if is_everywhere && self.internal_address.is_none() {
-            let reason = format!("{} is no address to connect to: give cluster.internal_address", listen.as_str());
+            let reason = format!(
+                "other nodes cannot connect to {}: you must also set cluster.internal_address",
+                listen.as_str()
+            );
             return wrong("listen", &reason);
         }
         Ok(())
@@ -113,7 +123,7 @@ impl TryFrom<Secret> for ClusterSecret {
         const LEAST: usize = ClusterSecret::LEAST_BYTES;
         match secret.expose().trim().len() {
             LEAST.. => Ok(ClusterSecret(secret)),
-            _ => Err(format!("expected at least {LEAST} bytes, not counting blanks at its ends")),
+            _ => Err(format!("expected at least {LEAST} bytes, not counting leading and trailing whitespace")),
         }
     }
 }
@@ -133,7 +143,7 @@ impl TryFrom<String> for InternalAddress {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let expected = "expected host:port, such as 10.0.0.7:8081, [2001:db8::7]:8081 or node-7.internal:8081";
+        let expected = "expected host:port, such as 10.0.0.7:8081, [2001:db8::7]:8081, or node-7.internal:8081";
         let Some((host, port)) = text.rsplit_once(':') else { return Err(expected.to_owned()) };
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
@@ -180,7 +190,10 @@ mod tests {
         }
         for secret in ["", SECRET] {
             let refused = check(&format!("{secret}internal_address = \"10.0.0.7:8081\"")).expect_err("refused");
-            assert!(refused.starts_with("cluster.internal_address: ") && refused.contains("give cluster.listen"));
+            assert!(
+                refused.starts_with("cluster.internal_address: ")
+                    && refused.contains("you must also set cluster.listen")
+            );
         }
     }
 
@@ -206,7 +219,7 @@ mod tests {
             let given: Vec<&str> = files.into_iter().filter(|name| *name != missing).collect();
             let refused = check(&options(&given)).expect_err("refused");
             assert!(refused.starts_with(&format!("cluster.{}: ", given[0])), "{refused}");
-            assert!(refused.ends_with(&format!("give cluster.{missing}, too")), "{refused}");
+            assert!(refused.ends_with(&format!("you must also set cluster.{missing}")), "{refused}");
         }
         let refused = check(&options(&files).replace(SECRET, "")).expect_err("refused");
         assert!(refused.starts_with("cluster.tls_certificate: ") && refused.contains("cluster.secret"), "{refused}");

@@ -136,7 +136,7 @@ fn file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result
     }
     match (option.kind, value) {
         (OptionKind::Text | OptionKind::Secret, toml::Value::String(text)) => Ok(Value::from(text)),
-        (OptionKind::Secret, _) => refused(format!("found something else, expected {}", option.expectation())),
+        (OptionKind::Secret, _) => refused(format!("found another type, expected {}", option.expectation())),
         (OptionKind::WholeNumber, toml::Value::Integer(number @ 0..)) => Ok(Value::from(number)),
         (OptionKind::Boolean, toml::Value::Boolean(value)) => Ok(Value::from(value)),
         (OptionKind::List, toml::Value::Array(items)) => {
@@ -152,7 +152,7 @@ fn file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result
         }
         // The message shows how to write the text as a list.
         (OptionKind::List, toml::Value::String(text)) => {
-            refused(format!("found {text:?}, expected a list of texts, such as [{text:?}]"))
+            refused(format!("found {text:?}, expected a list of strings, such as [{text:?}]"))
         }
         (_, value) => refused(format!("found {}, expected {}", shown(&value), option.expectation())),
     }
@@ -179,7 +179,7 @@ fn variable<'a>(
         return if is_service_link(name) { Ok(None) } else { Err(unknown(origin, &key, options)) };
     };
     let Some(text) = value.to_str() else {
-        return Err(wrong(origin, option, "its value is not UTF-8".to_owned()));
+        return Err(wrong(origin, option, "the value is not valid UTF-8".to_owned()));
     };
     text_setting(origin, option, text).map(Some)
 }
@@ -226,10 +226,10 @@ fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {
     let known = if of_section.is_empty() {
         let mut sections: Vec<&str> = options.iter().map(|option| option.section).collect();
         sections.dedup();
-        let form = if environment { "variables are named STRATA_SECTION__KEY, and the" } else { "the" };
-        format!("{form} sections are {}", sections.join(", "))
+        let form = if environment { "valid: STRATA_SECTION__KEY, with one of the sections" } else { "valid sections:" };
+        format!("{form} {}", sections.join(", "))
     } else {
-        format!("the keys of this section are {}", of_section.join(", "))
+        format!("valid: {}", of_section.join(", "))
     };
     let name = key.split_once('.').map_or("", |(_, name)| name);
     let keys: Vec<String> = options.iter().map(ConfigOption::key).collect();

@@ -7,15 +7,15 @@ use super::option::{OptionKind, OptionValue, section};
 section! {
     /// What strata logs to standard error, and in which format.
     Log in "log" {
-        /// Format of the log: `text` for people, or `json` for machines, with one object per line.
+        /// Log format: `text` for people, or `json` for machines. With `json`, each line is one JSON object.
         format: LogFormat = LogFormat::Text;
-        /// Least severe level that strata logs: `error`, `warn`, `info`, `debug`, `trace`, or `off`. You can add levels
-        /// for single modules, such as `info,strata::query=debug`. The default is `info` for `serve`, and `warn` for
-        /// all other commands.
+        /// Least severe level that strata logs: `error`, `warn`, `info`, `debug`, `trace`, or `off`. You can set levels
+        /// for individual modules, such as `info,strata::query=debug`. The default is `info` for `serve`, and `warn`
+        /// for all other commands.
         level: Option<LogFilter> = None;
-        /// Time in milliseconds after which strata logs a request a second time, with its query string and its query
-        /// plan. 0 disables these log lines. Query strings are the data of the callers, so strata does not write them
-        /// to any other log line.
+        /// Duration in milliseconds above which strata writes an additional log line for a request, with the query
+        /// string and query plan. 0 disables these log lines. No other log line contains query strings, because they
+        /// can contain a caller's data.
         slow_request_ms: u64 = 0;
     }
 }
@@ -34,7 +34,7 @@ impl TryFrom<String> for LogFormat {
         match text.as_str() {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err(format!("{text:?} is neither text nor json")),
+            _ => Err(format!("{text:?} is neither `text` nor `json`")),
         }
     }
 }
@@ -75,7 +75,7 @@ impl TryFrom<String> for LogFilter {
             let (name, level) = item.split_once('=').map_or((None, item), |(name, level)| (Some(name), level));
             if !LEVELS.contains(&level) || !name.is_none_or(module) {
                 return Err(format!(
-                    "{item:?} is neither a level ({}) nor module=level, such as strata::query=debug",
+                    "{item:?} is invalid; expected a level ({}) or module=level, such as strata::query=debug",
                     LEVELS.join(", ")
                 ));
             }

@@ -168,15 +168,15 @@ impl Config {
         self.cluster.check_combinations(self.server.roles)?;
         if Duration::from_secs(self.sweep.older_than_s) <= self.longest_read() {
             let reason = format!(
-                "{} is not more than the {} s that a read may take (twice query.timeout_s or once query.diff_timeout_s, \
-                 four times query.heavy_wait_s and server.answer_timeout_s together)",
+                "{} s is too short; it must be more than {} s, the longest time that a request can use a file (2 s + \
+                 max(2 * query.timeout_s, query.diff_timeout_s) + 4 * query.heavy_wait_s + server.answer_timeout_s)",
                 self.sweep.older_than_s,
                 self.longest_read().as_secs()
             );
             return Err(Violation::new("sweep.older_than_s", reason));
         }
         match self.data.directory.as_os_str().is_empty() {
-            true => Err(Violation::new("data.directory", "it is empty")),
+            true => Err(Violation::new("data.directory", "must not be empty")),
             false => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file exists, or was asked for, and cannot be read.
-    #[error("the configuration file {} cannot be read", path.display())]
+    #[error("failed to read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     Syntax {

@@ -10,18 +10,18 @@ use super::option::section;
 section! {
     /// Where outgoing requests can go.
     Net in "net" {
-        /// Networks that sources and webhooks can reach in addition to public ones, such as `10.0.0.0/8`, `fd00::/8`,
-        /// or a single address. By default, strata connects only to public addresses.
+        /// Networks and addresses, such as `10.0.0.0/8` or `fd00::/8`, that sources and webhooks can use in addition to
+        /// public addresses. By default, strata connects only to public addresses.
         allow: Networks = Networks::default();
-        /// Name servers that strata queries for the hosts of sources and webhooks, such as `192.0.2.53` or
-        /// `[2001:db8::53]:5353`. The default is the list in `/etc/resolv.conf`. strata reads the hosts file first. For
-        /// the hosts of the metadata database and the store, strata uses the resolver of the operating system.
+        /// Name servers, such as `192.0.2.53` or `[2001:db8::53]:5353`, that look up the hosts of sources and webhooks.
+        /// The default is the list in `/etc/resolv.conf`. strata checks the hosts file first. For the metadata database
+        /// and the store, strata uses the operating system's resolver.
         name_servers: NameServers = NameServers::default();
-        /// Maximum number of host names that strata looks up at the same time.
+        /// Maximum number of concurrent host name lookups.
         look_ups: u64 = 256, within 1..=100_000;
-        /// Maximum number of host names that strata looks up at the same time for the sources and webhooks of one user.
+        /// Maximum number of concurrent host name lookups for one user's sources and webhooks.
         user_look_ups: u64 = 16, within 1..=100_000;
-        /// Maximum time in seconds for one lookup, including the time that it waits to start.
+        /// Maximum time in seconds for one host name lookup, including the time in the queue.
         look_up_timeout_s: u64 = 5, within 1..=60;
     }
 }
@@ -46,7 +46,10 @@ impl TryFrom<Vec<String>> for NameServers {
         let parse = |text: &String| {
             let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, PORT));
             text.parse().ok().or_else(address).ok_or_else(|| {
-                format!("{text:?} is not the address of a name server, such as 192.0.2.53 or [2001:db8::53]:5353")
+                format!(
+                    "{text:?} is not the address of a name server; expected a value such as 192.0.2.53 or \
+                     [2001:db8::53]:5353"
+                )
             })
         };
         texts.iter().map(parse).collect::<Result<Vec<SocketAddr>, String>>().map(NameServers)
@@ -77,7 +80,9 @@ impl TryFrom<Vec<String>> for Networks {
     fn try_from(texts: Vec<String>) -> Result<Self, String> {
         let parse = |text: &String| {
             let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-            network.map_err(|_| format!("{text:?} is not a network, such as 10.0.0.0/8 or fd00::/8, nor an address"))
+            network.map_err(|_| {
+                format!("{text:?} is not an address or a network; expected a value such as 10.0.0.0/8 or fd00::/8")
+            })
         };
         texts.iter().map(parse).collect::<Result<Vec<IpNet>, String>>().map(Networks::from)
     }

@@ -66,10 +66,10 @@ impl ConfigOption {
     /// The expected form, for messages.
     pub(super) fn expectation(&self) -> &'static str {
         match self.kind {
-            OptionKind::Text | OptionKind::Secret => "a text",
+            OptionKind::Text | OptionKind::Secret => "a string",
             OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", Unit::expectation),
             OptionKind::Boolean => "true or false",
-            OptionKind::List => "a list of texts, such as [\"a\", \"b\"]",
+            OptionKind::List => "a list of strings, such as [\"a\", \"b\"]",
         }
     }
 }
@@ -161,7 +161,7 @@ impl<T: OptionValue> OptionValue for Option<T> {
 pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<u64>) -> Result<(), Violation> {
     match value {
         Some(number) if !range.contains(&number) => {
-            Err(Violation::new(key, format!("{number} is not from {} to {}", range.start(), range.end())))
+            Err(Violation::new(key, format!("{number} is out of range; valid: {} to {}", range.start(), range.end())))
         }
         _ => Ok(()),
     }

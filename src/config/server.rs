@@ -15,68 +15,68 @@ section! {
         /// Address and port to listen on, such as `127.0.0.1:8080`, `[::1]:8080`, or `localhost:8080`. Port 0 selects
         /// any free port.
         listen: ListenAddress = ListenAddress("127.0.0.1:8080".to_owned());
-        /// Maximum time in seconds for requests in flight to finish after SIGTERM, SIGINT, or SIGHUP. After that,
+        /// Maximum time in seconds for in-flight requests to finish after SIGTERM, SIGINT, or SIGHUP. After that,
         /// strata closes their connections.
         drain_s: u64 = 30, within 0..=3_600;
-        /// Maximum time in seconds for a client to send the head of a request. It is also the maximum time that a
-        /// connection can be idle.
+        /// Maximum time in seconds for a client to send a request head. The same limit applies to idle connections.
         header_timeout_s: u64 = 15, within 1..=3_600;
-        /// Addresses and networks of the proxies whose `X-Forwarded-For` or `Forwarded` headers strata trusts, such as
-        /// `10.0.0.0/8` or `2001:db8::/32`.
+        /// Proxies whose `X-Forwarded-For` or `Forwarded` headers strata trusts. Each entry is an address or a network,
+        /// such as `10.0.0.0/8` or `2001:db8::/32`.
         trusted_proxies: TrustedProxies = TrustedProxies::default();
-        /// URL at which clients reach the service, such as `https://data.example.org`. The ping URLs that owners see
-        /// begin with this URL. If the scheme is `https`, session cookies are `Secure`. strata does not treat the
-        /// origin of this URL as foreign. If this option is not set, each request determines the URL: strata uses its
-        /// `Host` header and the scheme that a trusted proxy reports.
+        /// URL at which clients reach the service, such as `https://data.example.org`. Ping URLs start with this URL,
+        /// and strata accepts browser requests from the origin of this URL. If the scheme is `https`, session cookies
+        /// are `Secure`. If this option is not set, strata determines the URL for each request from the `Host` header
+        /// and from the scheme that a trusted proxy reports.
         public_url: Option<PublicUrl> = None;
-        /// Host names, such as `strata.internal`, that calls to `/mcp` can use in `Host` and `Origin`. `Host` can also
-        /// be an IP address, `localhost`, or the host of `server.public_url` or `server.listen`. `Origin` can also be
-        /// `server.public_url`, or have the same host and port as `Host`.
+        /// Host names that requests to `/mcp` can send in `Host` and `Origin`, such as `strata.internal`. In `Host`,
+        /// strata also accepts IP addresses, `localhost`, and the hosts of `server.public_url` and `server.listen`. In
+        /// `Origin`, it also accepts `server.public_url`, and the host and port in `Host`.
         allowed_hosts: HostNames = HostNames::default();
-        /// Maximum number of connections that are served at the same time. The limit is lower if the process cannot
-        /// open enough files. When the limit is reached, each new connection replaces one that is waiting for its
-        /// client. strata selects the client with the most connections and closes the connection of this client that
-        /// has waited longest. If no connection is waiting for its client, the new connection waits.
+        /// Maximum number of concurrent connections. The limit is lower if the process cannot open enough files. When
+        /// the limit is reached, each new connection replaces an open connection that is waiting for its client. strata
+        /// chooses the client with the most connections, and closes the connection that has waited longest for that
+        /// client. If no connection is waiting for its client, the new connection waits.
         connections: u64 = 4_096, within 1..=1_000_000;
-        /// Maximum number of connections of one client (an IPv4 address or a 64-bit IPv6 network) that are served at
-        /// the same time. If the client opens another one, strata closes the client's connection that has been idle
-        /// longest. If none is idle, the new connection receives 503. 0 disables this limit. It does not apply to
-        /// `server.trusted_proxies`.
+        /// Maximum number of concurrent connections per client (an IPv4 address or a 64-bit IPv6 network). If a client
+        /// exceeds the limit, strata closes the client's connection that has been idle the longest. If no connection is
+        /// idle, the new connection receives 503. The limit does not apply to `server.trusted_proxies`. 0 disables the
+        /// limit.
         connections_per_client: u64 = 512, within 0..=1_000_000;
-        /// Maximum size in bytes of the head of a request.
+        /// Maximum size in bytes of a request head.
         header_bytes: u64 = 128 << 10, within 8_192..=16 << 20;
         /// Maximum number of concurrent requests on one HTTP/2 connection.
         concurrent_streams: u64 = 128, within 1..=10_000;
-        /// Time in seconds between two HTTP/2 pings, which check whether the client is still connected. The client must
-        /// respond within the same time, or within `server.write_stall_s` if that is longer.
+        /// Interval in seconds between HTTP/2 pings, which detect disconnected clients. The client must respond within
+        /// one interval, or within `server.write_stall_s` seconds if that is longer.
         keep_alive_s: u64 = 30, within 1..=3_600;
-        /// Maximum time in seconds for a client to receive all bytes that are ready for it, or at least 16 KiB of them.
-        /// If the client takes longer, strata closes the connection.
+        /// Time in seconds within which a client must read at least 16 KiB of the available response bytes, or all of
+        /// the available bytes if there are fewer. Otherwise, strata closes the connection.
         write_stall_s: u64 = 60, within 1..=3_600;
-        /// Maximum time in seconds for a client to receive a response, from its head to its last byte. After that,
-        /// strata sends nothing more. If the client does not receive the bytes that were already sent within
-        /// `server.write_stall_s`, strata closes the connection.
+        /// Maximum time in seconds to send a response, from its head to its last byte. After that, strata stops
+        /// sending. If the client then takes longer than `server.write_stall_s` seconds to read the bytes already sent,
+        /// strata closes the connection.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
         /// Time in seconds after SIGTERM, SIGINT, or SIGHUP during which strata still accepts requests but `/readyz`
-        /// returns 503. This gives a load balancer time to react.
+        /// returns 503. This delay gives a load balancer time to react.
         drain_notice_s: u64 = 0, within 0..=3_600;
-        /// Time in seconds after `server.drain_notice_s` during which an idle connection can make one more request. A
-        /// request that is already on its way therefore gets its response.
+        /// Time in seconds after `server.drain_notice_s` during which a client can send one more request on an idle
+        /// connection. Requests that are already on their way therefore still receive a response.
         drain_idle_s: u64 = 2, within 0..=3_600;
-        /// Time in seconds for which strata reuses the result of a `/readyz` probe. A probe makes one small write to
-        /// the metadata database and one to the store. Further probes during this time cause no additional work.
+        /// Time in seconds for which strata reuses the result of a `/readyz` probe. A probe performs one small write to
+        /// the metadata database and one to the store. Further `/readyz` requests during this time do not cause any
+        /// writes.
         ready_probe_s: u64 = 2, within 1..=60;
-        /// Roles of the process. `http` serves requests. `refresh` runs schedules, creates versions, sends webhooks,
-        /// and runs sweeps and scrubs. `query` runs parts of large queries, both its own and those of other processes.
-        /// Without `http`, only `/healthz`, `/readyz`, and `/metrics` work, and other paths return 503. Without
-        /// `refresh`, calls that create versions return 503.
+        /// Roles of the process: `http` (serve requests), `refresh` (run schedules, create versions, send webhooks,
+        /// sweep, and scrub), and `query` (run parts of large queries, including the queries of other processes).
+        /// Without `http`, all paths except `/healthz`, `/readyz`, and `/metrics` return 503. Without `refresh`, calls
+        /// that create versions return 503.
         roles: Roles = Roles::all();
-        /// Whether the process runs schedules, sends webhooks, runs sweeps and scrubs, and builds exports in advance.
-        /// If false, the process only serves requests, so you can serve a copy of the data next to the original. Work
-        /// that is due stays due. `serve --no-background` sets this option to false.
+        /// Whether the process runs schedules, sends webhooks, performs sweeps and scrubs, and builds exports in
+        /// advance. If false, the process only serves requests, and pending work stays pending. You can then run the
+        /// process on a copy of the data alongside the original process. `serve --no-background` sets this option to
+        /// false.
         background: bool = true;
-        /// Whether the service provides the dashboard, which consists of web pages at `/` and below `/ui/`. If false,
-        /// these paths do not exist.
+        /// Whether the process serves the dashboard at `/` and under `/ui/`. If false, these paths return 404.
         dashboard: bool = true;
     }
 }
@@ -107,7 +107,9 @@ impl TryFrom<Vec<String>> for TrustedProxies {
 fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {
-        format!("{text:?} is not an address or a network, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32")
+        format!(
+            "{text:?} is not an address or a network; expected a value such as 192.0.2.7, 10.0.0.0/8, or 2001:db8::/32"
+        )
     })?;
     Ok(match (network.addr().to_canonical(), network.prefix_len()) {
         (IpAddr::V4(address), length @ 96..) => Ipv4Net::new(address, length - 96).map_or(network, IpNet::V4),
@@ -135,7 +137,9 @@ impl TryFrom<Vec<String>> for HostNames {
             let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
             match is_name(&text) && !text.is_empty() {
                 true => Ok(text),
-                false => Err(format!("{text:?} is not the name of a host without a port, such as data.example.org")),
+                false => {
+                    Err(format!("{text:?} is invalid; expected a host name without a port, such as data.example.org"))
+                }
             }
         };
         texts.into_iter().map(parse).collect::<Result<_, _>>().map(HostNames)
@@ -177,8 +181,11 @@ impl TryFrom<String> for PublicUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?} is not an http or https URL without a query, such as https://data.example.org");
+        let wrong = || {
+            format!(
+                "{text:?} is invalid; expected an http or https URL without a query, such as https://data.example.org"
+            )
+        };
         let url = Url::parse(&text).map_err(|_| wrong())?;
         let plain = url.username().is_empty() && url.password().is_none();
         if !matches!(url.scheme(), "http" | "https") || !plain || url.query().is_some() || url.fragment().is_some() {
@@ -232,7 +239,7 @@ impl TryFrom<String> for ListenAddress {
         if valid {
             Ok(Self(text))
         } else {
-            Err(format!("{text:?} is not an address and a port, such as 127.0.0.1:8080 or [::1]:8080"))
+            Err(format!("{text:?} is invalid; expected an address and a port, such as 127.0.0.1:8080 or [::1]:8080"))
         }
     }
 }

@@ -9,55 +9,55 @@ section! {
     Sources in "sources" {
         /// Maximum size in bytes of one source, both as received and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
-        /// Maximum ratio of the decoded size of a source to the number of bytes received. strata applies this limit to
-        /// the decompressed bytes, to the sizes that a Parquet file declares, and to the text of the entities.
+        /// Maximum ratio of a source's decoded size to the number of bytes received. The limit applies to the
+        /// decompressed bytes, to the sizes that a Parquet file declares, and to the text of the entities.
         max_expansion: u64 = 500, within 1..=1 << 50;
-        /// Decoded bytes that any source can have, even if strata has received only a few bytes.
-        /// `sources.max_expansion` applies only above this size.
+        /// Decoded size in bytes up to which `sources.max_expansion` does not apply, even if strata has received only a
+        /// few bytes.
         free_expansion_bytes: u64 = 64 << 20, within 0..=1 << 50;
-        /// Maximum window size in bytes of a Zstandard frame, rounded down to a power of two. Files that were
-        /// compressed with `zstd --long` need 128 MiB.
+        /// Maximum window size in bytes of a Zstandard frame, rounded down to a power of two. Files compressed with
+        /// `zstd --long` need 128 MiB.
         zstd_window_bytes: u64 = 128 << 20, within 1_024..=1 << 31;
         /// Maximum number of columns in a table (CSV, TSV, or Parquet).
         max_columns: u64 = 100_000, within 1..=10_000_000;
-        /// Maximum memory in bytes for decoding one Parquet source, according to the sizes that the file declares. This
-        /// includes its metadata, one page and one dictionary per column, and a batch of rows.
+        /// Maximum memory in bytes for decoding one Parquet source, according to the sizes that the file declares. The
+        /// memory includes the metadata, one page and one dictionary per column, and a batch of rows.
         parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
-        /// Maximum disk space in bytes in the data directory for sources and pushed bodies while strata receives,
-        /// decodes, and writes them. All users share this space.
+        /// Maximum disk space in bytes that sources and pushed bodies can use in the data directory while strata
+        /// receives, decodes, or writes them. All users share this space.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
-        /// Maximum number of bytes of `sources.spool_bytes` that one user can use. In addition, each user can use at
-        /// most `fair.space_percent` of the space that other users do not use.
+        /// Maximum part of `sources.spool_bytes`, in bytes, that one user can use. A second limit also applies: each
+        /// user can use at most `fair.space_percent` of the space that no other user is using.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
-        /// Bytes that must remain free on the disk of the data directory. Sources, pushed bodies, Parquet exports, and
-        /// spilled data cannot use this reserve. If less space is free, strata removes exports that no one is reading.
+        /// Number of bytes that must remain free on the disk of the data directory. Sources, pushed bodies, Parquet
+        /// exports, and spilled data cannot use this reserve. If less space is free, strata removes exports that no one
+        /// is reading.
         disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;
         /// Maximum total time in seconds to fetch and decode one source.
         timeout_s: u64 = 3_600, within 1..=86_400;
-        /// Maximum time in seconds to connect to a source's server, including TLS.
+        /// Maximum time in seconds to connect to a source's server, including the TLS handshake.
         connect_timeout_s: u64 = 10, within 1..=3_600;
-        /// Maximum time in seconds from the request for a source to the head of the response, including redirects.
+        /// Maximum time in seconds between requesting a source and receiving the response head, including redirects.
         answer_timeout_s: u64 = 60, within 1..=86_400;
-        /// Maximum time in seconds during which a source or a pushed body can send no data.
+        /// Maximum time in seconds without data while strata receives a source or a pushed body.
         idle_timeout_s: u64 = 60, within 1..=86_400;
         /// Maximum number of redirects that strata follows for one source.
         redirects: u64 = 5, within 0..=20;
-        /// Folder of the store, below `store.url`, whose objects can be sources of datasets, such as `incoming`. If
-        /// this option is not set, objects in the store cannot be sources.
+        /// Folder in the store, such as `incoming`, whose objects can be dataset sources. The path is relative to
+        /// `store.url`. If this option is not set, objects in the store cannot be sources.
         prefix: Option<SourcePrefix> = None;
-        /// Maximum number of sources and pushed bodies that one process receives at the same time. Further ones wait
-        /// for a permit. Users share the permits according to `fair.share_percent`.
+        /// Maximum number of sources and pushed bodies that one process receives at the same time. Further sources and
+        /// bodies wait for a permit. Users share the permits according to `fair.share_percent`.
         receiving: u64 = 256, within 4..=100_000;
-        /// Maximum number of refreshes that one process decodes and writes at the same time. A refresh needs a permit
-        /// once its source or body has been received. Further refreshes wait. Users share the permits according to
+        /// Maximum number of refreshes whose data one process decodes and writes at the same time. A refresh needs a
+        /// permit only after strata has received its source or body. Users share the permits according to
         /// `fair.share_percent`.
         concurrent: u64 = 4, within 1..=256;
-        /// Maximum number of refreshes that can wait for a `sources.concurrent` permit. strata rejects further
-        /// refreshes.
+        /// Maximum number of refreshes that can wait for a `sources.concurrent` permit. Further refreshes fail with
+        /// 503.
         queue: u64 = 1_000, within 1..=100_000;
-        /// Time in seconds over which strata spreads scheduled refreshes, so that refreshes that are due in the same
-        /// minute do not all start at once. The spread is at most a tenth of the schedule's interval. The position of a
-        /// dataset within the spread never changes.
+        /// Time in seconds over which strata spreads scheduled refreshes that are due in the same minute. The spread is
+        /// at most a tenth of the schedule's interval. Each dataset always has the same position within the spread.
         schedule_spread_s: u64 = 900, within 0..=3_600;
     }
 }
@@ -99,12 +99,14 @@ impl TryFrom<String> for SourcePrefix {
         let folder = folder.strip_suffix('/').unwrap_or(folder);
         let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\\', '\0']);
         if !folder.split('/').all(is_name) {
-            return Err(format!("{text:?} is not a folder below the store's root, such as incoming or data/incoming"));
+            return Err(format!(
+                "{text:?} is not a folder in the store; expected a path such as incoming or data/incoming"
+            ));
         }
         if folder.split('/').next().is_some_and(is_own_folder) {
             let [versions, exports] = OWN_FOLDERS;
             return Err(format!(
-                "{text:?}: the folders {versions} and {exports} hold what the service keeps and are never sources"
+                "{text:?}: the folders {versions} and {exports} are reserved for strata and cannot contain sources"
             ));
         }
         Ok(Self(folder.to_owned()))

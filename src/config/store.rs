@@ -18,15 +18,16 @@ section! {
         endpoint: Option<Endpoint> = None;
         /// Region of the S3 bucket. The default is the value of the environment variable `AWS_REGION`.
         region: Option<String> = None;
-        /// Access key of the S3 store, which you must set together with `store.secret_access_key`. The default is the
-        /// value of the environment variable `AWS_ACCESS_KEY_ID`.
+        /// Access key ID for the S3 store. You must set this option together with `store.secret_access_key`. The
+        /// default is the value of the environment variable `AWS_ACCESS_KEY_ID`.
         access_key_id: Option<String> = None;
-        /// Secret key of the S3 store. The default is the value of the environment variable `AWS_SECRET_ACCESS_KEY`.
+        /// Secret access key for the S3 store. The default is the value of the environment variable
+        /// `AWS_SECRET_ACCESS_KEY`.
         secret_access_key: Option<Secret> = None;
-        /// Whether the URL in `store.endpoint` can use plain `http`.
+        /// Whether `store.endpoint` can be a plain `http` URL.
         allow_http: bool = false;
-        /// Maximum time in seconds for which strata retries a call that an S3 store fails or does not answer. After
-        /// that, the call counts as failed, and requests that need the store return 503.
+        /// Maximum time in seconds for which strata retries an S3 call that fails or receives no response. After that,
+        /// requests that need the store return 503.
         retry_s: u64 = 20, within 0..=600;
     }
 }
@@ -36,10 +37,10 @@ impl Store {
         let violation = |key: &str, reason: &str| Err(Violation::new(key, reason));
         let is_plain_http = self.endpoint.as_ref().is_some_and(Endpoint::is_plain_http);
         match (&self.access_key_id, &self.secret_access_key) {
-            (Some(_), None) => violation("store.access_key_id", "store.secret_access_key must be given with it"),
-            (None, Some(_)) => violation("store.secret_access_key", "store.access_key_id must be given with it"),
+            (Some(_), None) => violation("store.access_key_id", "you must also set store.secret_access_key"),
+            (None, Some(_)) => violation("store.secret_access_key", "you must also set store.access_key_id"),
             _ if is_plain_http && !self.allow_http => {
-                violation("store.endpoint", "plain http needs store.allow_http = true")
+                violation("store.endpoint", "plain http requires store.allow_http = true")
             }
             _ => Ok(()),
         }
@@ -64,13 +65,13 @@ impl TryFrom<String> for StoreUrl {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let expected = "expected a directory, file:///path, s3://bucket/prefix or memory://";
+        let expected = "expected a directory, file:///path, s3://bucket/prefix, or memory://";
         let wrong = match text.split_once("://") {
             None if text.is_empty() => Some("it is empty"),
             None => None,
-            Some(("file", path)) if !path.starts_with('/') => Some("the path of a file URL starts with a slash"),
+            Some(("file", path)) if !path.starts_with('/') => Some("the path of a file URL must start with a slash"),
             Some(("s3", rest)) if rest.is_empty() || rest.starts_with('/') => Some("the bucket is missing"),
-            Some(("memory", rest)) if !rest.is_empty() => Some("a store in memory has no path"),
+            Some(("memory", rest)) if !rest.is_empty() => Some("a memory URL cannot have a path"),
             Some(("file" | "s3" | "memory", _)) => None,
             Some(_) => Some("the scheme is unknown"),
         };
@@ -102,7 +103,7 @@ impl TryFrom<String> for Endpoint {
     fn try_from(text: String) -> Result<Self, String> {
         match Url::parse(&text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Self(text)),
-            _ => Err(format!("{text:?} is not an http or https address, such as https://s3.example.org")),
+            _ => Err(format!("{text:?} is not an http or https URL; expected a value such as https://s3.example.org")),
         }
     }
 }

@@ -86,5 +86,5 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn too_large(text: &str) -> String {
-    format!("{text:?} is too large; the largest number is {}", u64::MAX)
+    format!("{text:?} is too large; the maximum is {}", u64::MAX)
 }

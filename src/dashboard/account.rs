@@ -67,7 +67,7 @@ impl TokenForm {
             return Ok(None);
         }
         let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(DAY_S));
-        let invalid = || invalid_field(EXPIRES, format!("{} is no number of days", quoted(&self.days)));
+        let invalid = || invalid_field(EXPIRES, format!("{} is not a valid number of days", quoted(&self.days)));
         days.map(Some).ok_or_else(invalid)
     }
 }
@@ -94,9 +94,9 @@ const EXPIRES: &str = "expires_in_s";
 
 /// The forms of the page, by their names in its path, and what is said when each is done.
 const DONE: [(&str, &str); 3] = [
-    ("end-session", "The session has ended."),
-    ("delete-token", "The token is deleted. It opens nothing any more."),
-    ("password", "The password is changed, and all your other sessions have ended."),
+    ("end-session", "The session was ended."),
+    ("delete-token", "The token was deleted. Requests that use it now return 401."),
+    ("password", "Your password was changed, and all your other sessions were ended."),
 ];
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -139,7 +139,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
 fn from(origin: &SessionOrigin) -> String {
     let address = origin.address.map(|address| address.to_string());
     let parts: Vec<String> = origin.program_in_words().into_iter().chain(address).collect();
-    if parts.is_empty() { "not known".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
 async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
@@ -186,12 +186,13 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let question = Question {
         title: format!("Delete the token {}?", quoted(&name)),
         effects: vec![
-            "What uses it is refused from then on: 401.".to_owned(),
-            "It does not come back. A new token of the same name is another one.".to_owned(),
+            "Requests that use this token will return 401.".to_owned(),
+            "This cannot be undone. If you create a token with the same name, the new token will get a different value."
+                .to_owned(),
         ],
         action: format!("{ACCOUNT}/delete-token"),
         name: Some(name),
-        button: "Delete the token".to_owned(),
+        button: "Delete token".to_owned(),
         danger: true,
         back: ACCOUNT.to_owned(),
         ..Question::default()
@@ -209,7 +210,9 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
             let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
             let (status, problem) = problem(visit, error, &FIELDS)?;
             let problem = match problem.general() {
-                _ if is_wrong => Problem::at("old", "this is not your password. Nothing was changed."),
+                _ if is_wrong => {
+                    Problem::at("old", "this is not your current password. Your password was not changed.")
+                }
                 Some(text) if sent.action == "password" => Problem::at("old", text),
                 _ => problem,
             };
@@ -243,7 +246,7 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
         "password" => {
             sent.check(&["old", "new", "again"], &[])?;
             if field("again") != field("new") {
-                return Err(invalid_field("again", "it is not the new password above. Nothing was changed"));
+                return Err(invalid_field("again", "the new passwords do not match. Your password was not changed"));
             }
             let current = visit.visitor.session.as_ref().map(|id| id.expose());
             let (client, old, new) = (visit.visitor.client, field("old"), field("new"));

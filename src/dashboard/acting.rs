@@ -41,7 +41,8 @@ impl Sent {
     /// The value of a field whose page offers these; 400 for any other.
     pub(super) fn chosen(&self, name: &str, of: &[&str]) -> Result<&str, HttpError> {
         let value = self.fields.first(name).unwrap_or_default();
-        let wrong = || format!("{} is no value of its field {name}; valid: {}", quoted(value), of.join(", "));
+        let wrong =
+            || format!("the field {} has the invalid value {}; valid: {}", quoted(name), quoted(value), of.join(", "));
         if of.contains(&value) { Ok(value) } else { Err(not_the_form(&wrong())) }
     }
 
@@ -54,7 +55,7 @@ impl Sent {
     pub(super) fn number(&self, name: &str) -> Result<u64, HttpError> {
         let value = self.fields.first(name).unwrap_or_default();
         let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-        let wrong = || format!("{} is no value of its field {name}; valid: a whole number", quoted(value));
+        let wrong = || format!("the field {} must be a whole number, but is {}", quoted(name), quoted(value));
         value.parse().ok().filter(|_| digits).ok_or_else(|| not_the_form(&wrong()))
     }
 
@@ -66,16 +67,17 @@ impl Sent {
         for (place, (name, _)) in pairs.iter().enumerate() {
             if !known().any(|known| known == name) {
                 let valid = known().collect::<Vec<_>>().join(", ");
-                return Err(not_the_form(&format!("there is no field {} in it; valid: {valid}", quoted(name))));
+                return Err(not_the_form(&format!("unknown field {}; valid: {valid}", quoted(name))));
             }
             if pairs[..place].iter().any(|(before, _)| before == name) {
-                return Err(not_the_form(&format!("the field {} comes twice", quoted(name))));
+                return Err(not_the_form(&format!("the field {} appears more than once", quoted(name))));
             }
         }
         let lacking: Vec<&str> = texts.iter().copied().filter(|text| self.fields.first(text).is_none()).collect();
         match lacking.as_slice() {
             [] => Ok(()),
-            lacking => Err(not_the_form(&format!("the form lacks {}", lacking.join(", ")))),
+            [field] => Err(not_the_form(&format!("missing field: {field}"))),
+            fields => Err(not_the_form(&format!("missing fields: {}", fields.join(", ")))),
         }
     }
 
@@ -86,7 +88,7 @@ impl Sent {
 
 /// 400 for what a page of ours does not send.
 pub(super) fn not_the_form(problem: &str) -> HttpError {
-    let text = format!("The body is not the form of this page: {problem}.");
+    let text = format!("The request does not match the form on this page: {problem}.");
     HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
 }
 
@@ -245,8 +247,7 @@ pub(super) fn problem(
         }
         // It speaks of operations.
         HttpError::Manage(ManageError::HasVersions) => {
-            let text =
-                "It has versions, and a version stays what it is: it cannot be deleted. Freeze it to end its service.";
+            let text = "You cannot delete a dataset that has versions. To take the dataset offline, freeze it.";
             Ok((StatusCode::CONFLICT, Problem(Some((None, text.to_owned())))))
         }
         error @ (HttpError::Manage(
@@ -298,13 +299,13 @@ mod tests {
             assert_eq!(check(body), Ok(()), "{body}");
         }
         for (body, problem) in [
-            ("token=t", "the form lacks name, source"),
-            ("token=t&name=&private=true", "the form lacks source"),
-            ("token=t&name=&source=&name=", "the field \"name\" comes twice"),
-            ("token=t&name=&source=&nam=", "there is no field \"nam\" in it; valid: token, name, source, private"),
-            ("token=t&token=t&name=&source=", "the field \"token\" comes twice"),
+            ("token=t", "missing fields: name, source"),
+            ("token=t&name=&private=true", "missing field: source"),
+            ("token=t&name=&source=&name=", "the field \"name\" appears more than once"),
+            ("token=t&name=&source=&nam=", "unknown field \"nam\"; valid: token, name, source, private"),
+            ("token=t&token=t&name=&source=", "the field \"token\" appears more than once"),
         ] {
-            let text = format!("The body is not the form of this page: {problem}.");
+            let text = format!("The request does not match the form on this page: {problem}.");
             assert_eq!(check(body), Err((400, text)), "{body}");
         }
     }

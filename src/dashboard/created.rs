@@ -127,16 +127,20 @@ fn clone_form(
 fn effects(dataset: &Dataset) -> Vec<String> {
     let latest = dataset.latest_version.map_or(0, |latest| latest.get());
     let who = match dataset.is_private() {
-        true => "It is private, with a key of its own.",
-        false => "It is public, and not listed until you say so in its settings.",
+        true => "The clone is private and has its own key.",
+        false => "The clone is public, but it does not appear in the dataset list until you change its settings.",
     };
     vec![
         format!(
-            "You get a dataset of your own. Its version 1 is version {latest} of this one, with its alternate if any."
+            "The clone is a new dataset that you own. Its version 1 is a copy of this dataset’s version {latest}, \
+             including the alternate, if any."
         ),
-        "Its description and licence come with it, its source does not: it takes what you upload or push.".to_owned(),
+        "The clone has this dataset’s description and license, but no source. To update the clone, upload or push \
+         entities."
+            .to_owned(),
         who.to_owned(),
-        "It counts for your plan’s number of active datasets. This one does not change.".to_owned(),
+        "The clone counts toward your plan’s active dataset limit.".to_owned(),
+        "This dataset does not change.".to_owned(),
     ]
 }
 

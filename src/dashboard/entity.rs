@@ -84,7 +84,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
         }
     };
     let page = EntityPage {
-        shell: visit.shell(format!("Entity at {position}, {}", opened.title())),
+        shell: visit.shell(format!("Entity at position {position}, {}", opened.title())),
         heading: Heading { browse, ..Heading::of(visit, &opened, &place, Tab::Data) },
         back,
         position,

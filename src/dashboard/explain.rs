@@ -80,7 +80,7 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let own = if place.alt { own.and("alt", true) } else { own };
     let api = read.pairs().iter().fold(own, |query, (name, value)| query.and(name, value));
     let page = ExplainPage {
-        shell: visit.shell(format!("Why this long, {}", view.dataset.name.as_str())),
+        shell: visit.shell(format!("Explain query, {}", view.dataset.name.as_str())),
         heading: Heading {
             version: Some(Heading::version(&view.dataset, found.version, found.alt)),
             ..Heading::around(visit, &view.dataset, &place, Tab::Data)
@@ -104,7 +104,7 @@ fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64
     let staged: u64 = stages.clone().map(|(_, duration_us)| duration_us).sum();
     let all = staged.max(total_us).max(1);
     // What lies between the stages, so that the rows make up the total.
-    let stages = stages.chain((all > staged).then_some(("the rest", all - staged)));
+    let stages = stages.chain((all > staged).then_some(("other", all - staged)));
     let mut from = 0;
     let bar = |(name, duration_us): (&'static str, u64)| {
         let share = |us: u64| (u128::from(us) * u128::from(WIDTH) / u128::from(all)) as u64;
@@ -115,16 +115,14 @@ fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64
     stages.map(bar).collect()
 }
 
-/// A hint with its code told apart, and with links of this page in place of those to the documentation.
+/// A hint with its code told apart, and with a link to the settings of the index behind the advice to change them.
 fn parts(hint: &str) -> Vec<Part> {
-    let hint = hint.replace(" (see docs/reference/import-semantics.md, Sources)", "");
+    const INDEX: &str = "list it in `index.always`";
     let mut parts = Vec::new();
-    for (place, text) in hint.split("(see docs/guides/tune.md, Tuning)").enumerate() {
-        if place > 0 {
+    for text in hint.split_inclusive(INDEX) {
+        parts.push(Part::Text(Sentence::new(text)));
+        if text.ends_with(INDEX) {
             parts.push(Part::Index);
-        }
-        if !text.is_empty() {
-            parts.push(Part::Text(Sentence::new(text)));
         }
     }
     parts
@@ -134,11 +132,11 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
     let documents = &found.documents;
     let read = documents.pages.saturating_sub(documents.pages_not_read);
     let mut facts = vec![
-        ("The version holds", figures::counted(found.entity_count, "entity", "entities")),
-        ("Work, estimated before", figures::size(found.work.work_bytes)),
-        ("Pages of documents read", format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages))),
-        ("From the store", figures::size(found.parts.request_bytes)),
-        ("The answer", figures::size(found.answer.body_bytes)),
+        ("Entities in the version", figures::counted(found.entity_count, "entity", "entities")),
+        ("Estimated work", figures::size(found.work.work_bytes)),
+        ("Document pages read", format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages))),
+        ("Read from the store", figures::size(found.parts.request_bytes)),
+        ("Response", figures::size(found.answer.body_bytes)),
     ];
     if let Some(scan) = &found.scan {
         let groups = &scan.row_groups;
@@ -147,7 +145,7 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
     }
     if let Some(distributed) = found.distributed.as_ref().filter(|distributed| distributed.fallback.is_none()) {
         let nodes = distributed.nodes.len();
-        facts.insert(1, ("Nodes that selected", nodes.to_string()));
+        facts.insert(1, ("Scanning nodes", nodes.to_string()));
     }
     facts
 }
@@ -162,19 +160,19 @@ mod tests {
             let bars = bars([("open", 100), ("read", 300)].into_iter(), total_us);
             bars.iter().map(|bar| (bar.name, bar.start, bar.width)).collect()
         };
-        assert_eq!(shown(800), [("open", 0, 125), ("read", 125, 375), ("the rest", 500, 500)]);
+        assert_eq!(shown(800), [("open", 0, 125), ("read", 125, 375), ("other", 500, 500)]);
         assert_eq!(shown(400), [("open", 0, 250), ("read", 250, 750)]);
         assert_eq!(shown(0), shown(400));
     }
 
     #[test]
     fn a_hint_has_a_link() {
-        let hint = "List `a.b` in `always` (see docs/guides/tune.md, Tuning), or not.";
+        let hint = "To index `a.b`, list it in `index.always`, or not.";
         let told = |part: &Part| match part {
             Part::Text(text) => text.to_string().replace("<bdi>", "").replace("</bdi>", ""),
             Part::Index => "->".to_owned(),
         };
         let told: Vec<String> = parts(hint).iter().map(told).collect();
-        assert_eq!(told, ["List <code>a.b</code> in <code>always</code> ", "->", ", or not."]);
+        assert_eq!(told, ["To index <code>a.b</code>, list it in <code>index.always</code>", "->", ", or not."]);
     }
 }

@@ -73,10 +73,11 @@ pub(super) fn as_sent(digits: &str) -> String {
 pub(super) fn no_position(position: &str, what: &str, entities: u64) -> String {
     let there_are = counted(entities, "entity", "entities");
     match entities.checked_sub(1) {
-        None => format!("This {what} has no entities, so none is at position {position}."),
-        Some(0) => format!("This {what} has {there_are}, at position 0. None is at {position}."),
+        None => format!("There is no position {position}: this {what} has no entities."),
+        Some(0) => format!("There is no position {position}: this {what} has {there_are}, at position 0."),
         Some(last) => {
-            format!("This {what} has {there_are}, at positions 0 to {}. None is at {position}.", grouped(last))
+            let last = grouped(last);
+            format!("There is no position {position}: this {what} has {there_are}, at positions 0 to {last}.")
         }
     }
 }
@@ -105,17 +106,17 @@ pub(super) fn change(before: u64, now: u64) -> String {
     }
 }
 
-/// A share of a whole in percent. Neither is all of it 100 % nor none of it 0 % unless it is.
+/// A share of a whole in percent. Neither is all of it 100% nor none of it 0% unless it is.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
-        return "0 %".to_owned();
+        return "0%".to_owned();
     }
     let percent = part as f64 * 100.0 / whole as f64;
     match percent {
-        _ if part >= whole => "100 %".to_owned(),
-        _ if part == 0 => "0 %".to_owned(),
-        percent if percent < 1.0 => "<1 %".to_owned(),
-        percent => format!("{:.0} %", percent.min(99.0)),
+        _ if part >= whole => "100%".to_owned(),
+        _ if part == 0 => "0%".to_owned(),
+        percent if percent < 1.0 => "<1%".to_owned(),
+        percent => format!("{:.0}%", percent.min(99.0)),
     }
 }
 
@@ -178,9 +179,9 @@ mod tests {
     #[test]
     fn positions_and_spans_are_told_from_the_first_to_the_last() {
         for (position, entities, text) in [
-            ("0", 0, "This list has no entities, so none is at position 0."),
-            ("1", 1, "This list has 1 entity, at position 0. None is at 1."),
-            ("2000", 2_000, "This list has 2,000 entities, at positions 0 to 1,999. None is at 2000."),
+            ("0", 0, "There is no position 0: this list has no entities."),
+            ("1", 1, "There is no position 1: this list has 1 entity, at position 0."),
+            ("2000", 2_000, "There is no position 2000: this list has 2,000 entities, at positions 0 to 1,999."),
         ] {
             assert_eq!(no_position(position, "list", entities), text);
         }
@@ -238,7 +239,7 @@ mod tests {
             assert_eq!(change(before, now), text);
         }
         for (part, whole, text) in
-            [(0, 0, "0 %"), (0, 9, "0 %"), (1, 1_000, "<1 %"), (999, 1_000, "99 %"), (9, 9, "100 %"), (1, 2, "50 %")]
+            [(0, 0, "0%"), (0, 9, "0%"), (1, 1_000, "<1%"), (999, 1_000, "99%"), (9, 9, "100%"), (1, 2, "50%")]
         {
             assert_eq!(percent(part, whole), text);
         }

@@ -27,12 +27,12 @@ pub(super) struct Range {
 /// Whether the numbers of a path can be counted by ranges: they have a column for it, and one at most is in an entity.
 pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     match record {
-        _ if record.types.number == 0 => Err("It has no numbers."),
+        _ if record.types.number == 0 => Err("The path has no numbers."),
         _ if !has_ranges(record) => {
-            Err("Its numbers are all one, or too near or too far from each other for ranges of equal width.")
+            Err("The numbers are all equal, too close together, or too far apart for ranges of equal width.")
         }
-        _ if record.fans_out => Err("It is in arrays, so an entity may be in several ranges."),
-        _ if !record.shredded => Err("It has no shredded column to count in."),
+        _ if record.fans_out => Err("The path is in an array, so one entity might be in several ranges."),
+        _ if !record.shredded => Err("The path has no indexed column."),
         _ => Ok(()),
     }
 }
@@ -126,7 +126,7 @@ fn decimal(number: i64, exponent: i32) -> String {
 pub(super) fn outside(ranges: &[Range], numbers: u64) -> Option<String> {
     let counted: u64 = ranges.iter().map(|range| range.count).sum();
     let left = numbers.saturating_sub(counted);
-    (left > 0).then(|| format!("{} outside of these ranges.", figures::counted(left, "number is", "numbers are")))
+    (left > 0).then(|| format!("{} outside these ranges.", figures::counted(left, "number is", "numbers are")))
 }
 
 #[cfg(test)]

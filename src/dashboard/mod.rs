@@ -24,6 +24,7 @@
 //! | `versions` | the versions of a dataset, and what its owner does with them |
 //! | `compared/` | two entities side by side |
 //! | `opened` | the dataset and the version that a page is about |
+//! | `api` | the API reference |
 //! | `acting` | what the handlers of forms have in common |
 //! | `visit` | a request for a page, and its answer: shell, headers, errors |
 //! | `forms` | the tokens of forms |
@@ -37,6 +38,7 @@
 mod account;
 mod acting;
 mod alternates;
+mod api;
 mod assets;
 mod browse;
 mod catalogue;
@@ -111,6 +113,11 @@ static PAGES: &[Page] = &[
     }),
     ("/ui/account/{action}", || post(|form: Posted| form.respond(account::act))),
     ("/ui/new", || get(|visit: Visit| visit.respond(created::show)).post(|form: Posted| form.respond(created::act))),
+    ("/ui/api", || get(|visit: Visit| visit.respond(api::index))),
+    ("/ui/api/", || get(|visit: Visit| visit.respond(api::index))),
+    ("/ui/api/{resource}", || get(|visit: Visit| visit.respond(api::show))),
+    ("/ui/api/{resource}/", || get(|visit: Visit| visit.respond(api::show))),
+    ("/ui/api/{resource}/{*rest}", || any(no_page)),
     ("/ui/{dataset_id}/{name_slug}", || get(|visit: Visit| visit.respond(browse::active))),
     ("/ui/{dataset_id}/{name_slug}/", || get(|visit: Visit| visit.respond(browse::active))),
     ("/ui/{dataset_id}/{name_slug}/versions", || get(|visit: Visit| visit.respond(versions::show))),

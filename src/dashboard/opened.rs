@@ -135,7 +135,7 @@ impl Heading {
         let active =
             active.map(|active| (active.get(), place.dataset.version(VersionSelector::Active, false).browse()));
         let other = place.dataset.version(VersionSelector::Number(version.number), !admitted.alt);
-        let words = if admitted.alt { "The version itself" } else { "Its alternate" };
+        let words = if admitted.alt { "View original version" } else { "View alternate" };
         let beside = match tab {
             Tab::Data if version.alt.is_some() => Some((words, other.browse())),
             Tab::Profile if version.alt.is_some() => Some((words, other.page("profile"))),

@@ -22,7 +22,7 @@ impl Position {
             // Past all that there are.
             true => Ok(Position { at: text.parse().unwrap_or(u64::MAX), sent: figures::as_sent(text) }),
             false => {
-                let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(text));
+                let text = format!("The position must be a whole number (0 or greater), but is {}.", quoted(text));
                 Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
             }
         }

@@ -227,15 +227,15 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let of = figures::counted(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
-        (0, _) if one.is_some() => "There is no such path.".to_owned(),
-        (0, _) if is_too_long => "No path is looked for.".to_owned(),
+        (0, _) if one.is_some() => "Path not found.".to_owned(),
+        (0, _) if is_too_long => "No paths were searched.".to_owned(),
         (0, _) if contents.paths.is_empty() => match contents.entities {
-            0 => "This version has no paths: it has no entities.".to_owned(),
-            _ => "This version has no paths: its entities have no fields.".to_owned(),
+            0 => "This version has no paths because it has no entities.".to_owned(),
+            _ => "This version has no paths because its entities have no fields.".to_owned(),
         },
-        (0, _) => "No path has this text.".to_owned(),
+        (0, _) => "No paths contain this text.".to_owned(),
         (all, shown) if all == shown => of,
-        (_, 0) => format!("No paths from {} on of {of}.", figures::grouped(asked_from as u64 + 1)),
+        (_, 0) => format!("There is no path number {} ({of} in total).", figures::grouped(asked_from as u64 + 1)),
         _ => format!("{} to {to} of {of}", from + 1),
     };
     let alone = matching.len() == 1;
@@ -259,8 +259,8 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         };
     }
     let no_path = one.filter(|_| matching.is_empty()).map(|one| {
-        let valid = "a path of this version, as a filter takes it";
-        Sentence::new(&invalid_text(HISTOGRAM, one, "is no path of this version", valid))
+        let valid = "a path in this version, written as in a filter";
+        Sentence::new(&invalid_text(HISTOGRAM, one, "is not a path in this version", valid))
     });
     let is_wrong = is_too_long || no_path.is_some();
     let title = match one {
@@ -281,7 +281,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         file_bytes: figures::size(found.file_size_bytes),
         summary,
         no_path,
-        problem: is_too_long.then(|| format!("What is looked for is longer than {SEARCHED} characters.")),
+        problem: is_too_long.then(|| format!("The search text is longer than {SEARCHED} characters.")),
         left_out: contents.paths_left_out,
         paths,
         first: (from > 0).then(|| at(0)),
@@ -338,11 +338,11 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, place: &Place) -> 
 /// What is said of the frequent values of a path: by what they are counted, and of what their percentages are.
 fn frequent(record: &PathRecord) -> String {
     let (by, of) = match record.fans_out {
-        true => ("by how many times they occur in arrays", "all strings, numbers and booleans"),
-        false => ("by entities", "all entities"),
+        true => ("by number of occurrences in arrays", "all strings, numbers, and booleans"),
+        false => ("by number of entities", "all entities"),
     };
     let estimated = if record.top_estimated { ", estimated" } else { "" };
-    format!("Frequent values, {by}{estimated}: % of {of}")
+    format!("Frequent values {by}{estimated} (% of {of})")
 }
 
 /// The strings of a path by their length, from the shortest to the longest; none where they were not counted. A filter

@@ -31,7 +31,7 @@ const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format",
 const WAS: &str = "was";
 
 /// What is said of a URL where entities are sent.
-pub(super) const URL_UNCHOSEN: &str = "choose “are fetched from this URL” for it, or leave it empty";
+pub(super) const URL_UNCHOSEN: &str = "to use this URL, choose “Fetch from this URL”; otherwise, clear this field";
 
 /// Where entities come from, as the form names it.
 pub(super) const FROM: [&str; 2] = ["push", "url"];
@@ -99,7 +99,7 @@ struct Said {
 /// What the fields of a form were, by the form; 400 where it is not what a page has put there.
 fn was<F: DeserializeOwned>(sent: &Sent) -> Result<Option<F>, HttpError> {
     let Some(was) = sent.fields.first(WAS) else { return Ok(None) };
-    serde_json::from_str(was).map(Some).map_err(|_| not_the_form("its field was holds something else"))
+    serde_json::from_str(was).map(Some).map_err(|_| not_the_form("the field \"was\" has an invalid value"))
 }
 
 /// A value that was set, if it was changed.
@@ -200,7 +200,7 @@ impl SourceForm {
             // It stays what it is, and was not shown.
             (false, "") if self.hidden.is_some() => None,
             (false, "") => {
-                return Err(invalid_field("source", "it is missing; valid: an http, https, s3 or store URL"));
+                return Err(invalid_field("source", "enter a URL with the scheme http, https, s3, or store"));
             }
             (false, url) => Some(DatasetSource::Url(url.to_owned())),
         };
@@ -211,7 +211,9 @@ impl SourceForm {
         if !self.records_path.is_empty()
             && let Some(format) = format.filter(|format| *format != SourceFormat::Json)
         {
-            let problem = format!("only the format json has one, and this is {format}: clear one of the two");
+            let problem = format!(
+                "this path requires the json format, but the selected format is {format}; clear the path or the format"
+            );
             return Err(invalid_field("records_path", problem));
         }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
@@ -252,8 +254,8 @@ impl IndexForm {
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done"])?;
     let notice = query.one_of("done", &["about", "source", "index"])?.map(|done| match done {
-        "index" => "The index is saved. Versions written from now on have it.",
-        _ => "The settings are saved.",
+        "index" => "The index settings were saved. They apply to new versions.",
+        _ => "The settings were saved.",
     });
     settings(visit, Said { notice, ..Said::default() }).await
 }
@@ -294,11 +296,11 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let question = Question {
         title: "Delete this dataset?".to_owned(),
         effects: vec![
-            "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
-            "Its settings, its keys and its webhook are gone.".to_owned(),
+            "You can delete this dataset because it has no versions.".to_owned(),
+            "Its settings will be deleted, including its keys and any webhook. This cannot be undone.".to_owned(),
         ],
         action: format!("{}/delete", own.place.page("settings")),
-        button: "Delete the dataset".to_owned(),
+        button: "Delete dataset".to_owned(),
         danger: true,
         back: own.place.page("settings"),
         ..Question::default()
@@ -350,7 +352,7 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
         "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,
         "rotate-key" => {
             datasets.rotate_key(&user, place.id).await?;
-            let notice = Some("The dataset has a new private key. The old one opens nothing any more.");
+            let notice = Some("The private key was replaced. The old key no longer works.");
             return settings(visit, Said { key: true, notice, ..Said::default() }).await;
         }
         "delete" => {

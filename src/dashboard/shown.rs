@@ -225,8 +225,8 @@ impl fmt::Display for Shown {
             formatter.write_str("</a>")?;
         }
         if let Some(bytes) = self.all_bytes {
-            let hits = if self.has_more_hits { ", and what is looked for is in the rest" } else { "" };
-            write!(formatter, "<span class=\"cut\">… shortened, {} in all{hits}</span>", figures::size(bytes))?;
+            let hits = if self.has_more_hits { ", with more matches in the rest" } else { "" };
+            write!(formatter, "<span class=\"cut\">… shortened, {} in total{hits}</span>", figures::size(bytes))?;
         }
         Ok(())
     }
@@ -348,7 +348,7 @@ mod tests {
             ("<b>&'\"", "<bdi>&lt;b&gt;&amp;&#39;&quot;</bdi>"),
             ("a\u{202e}b\0", "<bdi>a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0000</span></bdi>"),
             ("👩\u{200d}🚀\n", "<bdi>👩\u{200d}🚀\n</bdi>"),
-            ("0123456789x", "<bdi>0123456789</bdi><span class=\"cut\">… shortened, 11 bytes in all</span>"),
+            ("0123456789x", "<bdi>0123456789</bdi><span class=\"cut\">… shortened, 11 bytes in total</span>"),
         ] {
             assert_eq!(Shown::new(text, 10).to_string(), html, "{text:?}");
         }
@@ -370,7 +370,7 @@ mod tests {
         let told = |text: &str| {
             let shown = Shown::new(text, 5).marking(&marks);
             let found = marks.found_in_text(text, shown.marked_bytes());
-            shown.telling(&found).to_string().contains("is in the rest")
+            shown.telling(&found).to_string().contains("matches in the rest")
         };
         assert_eq!(["a long end", "end a long", "ab end", "end"].map(told), [true, false, true, false]);
         // Hits that touch each other across the end of what is shown.

@@ -122,7 +122,7 @@ fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<
 }
 
 const PARTS: &[(&str, &str)] =
-    &[("fill", "answered"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
+    &[("fill", "served"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
 const BYTES: &[(&str, &str)] = &[("fill", "bytes")];
 
 /// The parts of a bar, from the bottom. What there is can be seen.

@@ -43,10 +43,10 @@ impl Action {
 
     fn done(self) -> &'static str {
         match self {
-            Action::Pin => "The version is pinned. It stays active until you pin another one, or unpin it.",
-            Action::Unpin => "No version is pinned any more. The newest one is active.",
-            Action::Freeze => "The dataset is frozen. Readers get 410, and it is not refreshed.",
-            Action::Unfreeze => "The dataset is served and refreshed again.",
+            Action::Pin => "The version was pinned. It stays active until you unpin it or pin another version.",
+            Action::Unpin => "The version was unpinned. The newest version is now active.",
+            Action::Freeze => "The dataset was frozen. Requests return 410, and strata does not refresh the dataset.",
+            Action::Unfreeze => "The dataset was unfrozen. strata serves and refreshes it again.",
         }
     }
 
@@ -213,7 +213,7 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
         (true, Some(number)) => Some(VersionNumber::new(number)),
         (true, None) => {
             let given = visit::quoted(version.unwrap_or_default());
-            let text = format!("The version is {given}; valid: the number of a version.");
+            let text = format!("The version must be a positive whole number, but is {given}.");
             return Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text });
         }
     };
@@ -251,47 +251,56 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, own.heading(visit, Tab::Versions), StatusCode::OK)
 }
 
+/// What “active” means once `number`, called `name`, is the active version. A frozen dataset still returns 410.
+fn active_effect(dataset: &Dataset, number: u64, name: &str) -> String {
+    let active = dataset.active_version().map_or(0, VersionNumber::get);
+    match (dataset.frozen, number == active) {
+        (true, _) => format!("Once you unfreeze the dataset, requests for “active” will return {name}."),
+        (false, true) => format!("Requests for “active” will continue to return {name}."),
+        (false, false) => format!("Requests for “active” will return {name}. They currently return version {active}."),
+    }
+}
+
 fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (String, String, Vec<String>) {
     let number = version.map_or(0, VersionNumber::get);
     let active = dataset.active_version().map_or(0, VersionNumber::get);
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
-    let now = format!("Readers of “active” get version {number}. Now they get version {active}.");
     match action {
         Action::Pin => (
             format!("Pin version {number}?"),
             format!("Pin version {number}"),
             vec![
-                now,
-                "Refreshes go on and make new versions. The pinned one stays active until you unpin it.".to_owned(),
-                "No version is changed or deleted. Each can be read by its number.".to_owned(),
+                active_effect(dataset, number, &format!("version {number}")),
+                "The version will stay active until you unpin it, even if refreshes create newer versions.".to_owned(),
+                "No versions will be changed or deleted. You can still request each version by its number.".to_owned(),
             ],
         ),
         Action::Unpin => (
             "Unpin the active version?".to_owned(),
-            "Unpin".to_owned(),
+            "Unpin version".to_owned(),
             vec![
-                format!("Readers of “active” get the newest version, {latest}. Now they get version {active}."),
-                "Each refresh makes a new version, which becomes active at once.".to_owned(),
+                active_effect(dataset, latest, &format!("the newest version, {latest}")),
+                "Each version that a refresh creates will become active immediately.".to_owned(),
             ],
         ),
         Action::Freeze => (
             format!("Freeze this dataset at version {number}?"),
-            "Freeze the dataset".to_owned(),
+            "Freeze dataset".to_owned(),
             vec![
-                "All readers get the status 410, “Gone”, whatever version they ask for.".to_owned(),
-                "Refreshes stop: scheduled, pinged and manual ones.".to_owned(),
-                format!("Version {number} is pinned, and is the active one when you unfreeze the dataset."),
-                "Nothing is deleted. A frozen dataset does not count for your plan, and you can unfreeze it."
-                    .to_owned(),
+                "Requests for any version will return 410 Gone.".to_owned(),
+                "All refreshes will stop, including scheduled ones and pings.".to_owned(),
+                format!("Version {number} will be pinned, so it will be active when you unfreeze the dataset."),
+                "Nothing will be deleted, and you can unfreeze the dataset at any time.".to_owned(),
+                "While frozen, the dataset does not count toward your plan’s active dataset limit.".to_owned(),
             ],
         ),
         Action::Unfreeze => (
             "Unfreeze this dataset?".to_owned(),
-            "Unfreeze".to_owned(),
+            "Unfreeze dataset".to_owned(),
             vec![
-                format!("Readers are served again. “active” is version {active}."),
-                "Refreshes go on, by the schedule, too.".to_owned(),
-                "The dataset counts for your plan's number of active datasets.".to_owned(),
+                format!("Requests will return data again. The active version will be {active}."),
+                "Refreshes will resume, including scheduled ones.".to_owned(),
+                "The dataset will count toward your plan’s active dataset limit.".to_owned(),
             ],
         ),
     }

@@ -178,7 +178,7 @@ impl Visit {
             let named: Vec<String> = others.iter().take(NAMED).map(|name| quoted(name)).collect();
             let more = if others.len() > NAMED { " and more" } else { "" };
             let valid = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            format!("This page ignores what is none of its parameters: {}{more}; valid: {valid}.", named.join(", "))
+            format!("This page ignores unknown parameters: {}{more}; valid: {valid}.", named.join(", "))
         });
     }
 
@@ -306,17 +306,17 @@ impl Visit {
         let tells_what_there_is = matches!(error, HttpError::NoSuchPath | HttpError::MisspeltPath { .. });
         // The others speak of operations.
         let own = match error {
-            HttpError::NoSuchPath => Some("There is no such page."),
+            HttpError::NoSuchPath => Some("This page does not exist."),
             HttpError::MethodNotAllowed { .. } => {
-                Some("There is no page here: programs and forms send something to this address.")
+                Some("There is no page at this address, which accepts only form submissions and API requests.")
             }
             HttpError::Call(CallError::Unauthenticated) => Some(match is_of_owner(self.head.uri.path()) {
-                true => "Sign in as the owner to see this page.",
-                false => "Sign in to see this page.",
+                true => "To see this page, sign in as the dataset’s owner.",
+                false => "To see this page, sign in.",
             }),
-            HttpError::Manage(ManageError::DatasetNotFound) => Some(
-                "There is no such dataset of yours. It may have another name, and with it another address, by now.",
-            ),
+            HttpError::Manage(ManageError::DatasetNotFound) => {
+                Some("You do not own a dataset at this address. If you renamed your dataset, its address has changed.")
+            }
             _ => None,
         };
         let visit::Told { status, text, headers } = visit::told(error, &self.head);
@@ -326,12 +326,12 @@ impl Visit {
             400 | 414 => "This address is not valid",
             401 => "Sign in first",
             403 => "This is not allowed",
-            404 => "There is nothing here",
-            409 => "This cannot be done now",
+            404 => "Not found",
+            409 => "This is not possible right now",
             410 => "This dataset is frozen",
             429 => "Too many requests",
             503 => "The service is busy",
-            _ => "This did not work",
+            _ => "Something went wrong",
         };
         let shell = self.shell(format!("Error: {heading}"));
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
@@ -369,7 +369,7 @@ const NEXT_BYTES: usize = FORM_BYTES / 16;
 pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, HttpError> {
     match page.render() {
         Ok(html) => Ok(Reply::Page(status, html)),
-        Err(error) => Err(HttpError::Panic(format!("a page was not made: {error}"))),
+        Err(error) => Err(HttpError::Panic(format!("failed to render a page: {error}"))),
     }
 }
 

@@ -140,8 +140,9 @@ impl Distinct {
 
 impl Spill {
     fn create(disk: &Arc<DiskManager>) -> Result<Spill, QueryError> {
-        let spill = disk.create_tmp_file("values of fields")?;
-        let path = spill.path().ok_or_else(|| resources_datafusion_err!("spilled values have no file"))?;
+        let spill = disk.create_tmp_file("field values")?;
+        let path =
+            spill.path().ok_or_else(|| resources_datafusion_err!("the spill file of field values has no path"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let writer = spill.open_writer()?;
         Ok(Spill { file, writer, _spill: spill, extents: vec![Vec::new(); PARTITIONS], end: 0 })
@@ -174,7 +175,7 @@ impl Spill {
 }
 
 fn out_of_disk(error: std::io::Error) -> DataFusionError {
-    not_spilled("values of fields", error)
+    not_spilled("field values", error)
 }
 
 #[cfg(test)]

@@ -125,5 +125,5 @@ impl Features {
 }
 
 fn other_entities() -> QueryError {
-    StorageError::Layout("nodes gave the fields of other entities than they were asked for".to_owned()).into()
+    StorageError::Layout("other nodes returned the fields of the wrong entities".to_owned()).into()
 }

@@ -266,7 +266,7 @@ impl Grouping {
     }
 
     fn push(&mut self, key: &[u8]) -> Result<(), QueryError> {
-        let damaged = || StorageError::Layout("a key was cut".to_owned());
+        let damaged = || StorageError::Layout("a key is truncated".to_owned());
         let hashes: [u8; 32] = key.get(HASHES).and_then(|part| part.try_into().ok()).ok_or_else(damaged)?;
         let position = key.get(POSITION).and_then(|part| part.try_into().ok()).map(u64::from_be_bytes);
         let position = position.ok_or_else(damaged)?;

@@ -89,7 +89,7 @@ async fn for_hashes(
         let end = range.end.min(group.first + group.rows as u64);
         for position in position..end {
             let hash = hashes.and_then(|hashes| hashes.value((position - group.first) as usize).first_chunk());
-            let damaged = || StorageError::Layout("a hash was cut".to_owned());
+            let damaged = || StorageError::Layout("a hash is truncated".to_owned());
             if each(position, *hash.ok_or_else(damaged)?)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -102,7 +102,7 @@ struct Counting {
 
 impl Counting {
     fn new(session: &Session) -> Counting {
-        let spilling = MemoryConsumer::new("values of fields").with_can_spill(true);
+        let spilling = MemoryConsumer::new("field values").with_can_spill(true);
         let spilling = spilling.register(session.engine.context().memory_pool());
         let disk = session.engine.context().runtime_env().disk_manager.clone();
         Counting {
@@ -129,7 +129,7 @@ impl Counting {
     async fn weights(self) -> Result<Weights, QueryError> {
         let Counting { mut numbers, entities, reservation, values } = self;
         if values.has_spilled() {
-            tracing::debug!("the values of fields did not fit into memory");
+            tracing::debug!("spilled field values to disk");
         }
         let mut distinct = vec![0_u64; entities.len()];
         values.finish(|field| distinct[field as usize] += 1).await?;

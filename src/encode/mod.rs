@@ -59,7 +59,7 @@ pub struct EntityBound {
 
 /// An entity would take more bytes than it may (`limits.encoded_entity_bytes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an entity would take more than {limit_bytes} bytes")]
+#[error("an entity would be larger than {limit_bytes} bytes")]
 pub struct EntityTooLarge {
     pub limit_bytes: usize,
 }

@@ -23,6 +23,8 @@ pub(super) struct Endpoint {
     pub group: Group,
     /// What it does, in one line without a final full stop.
     pub summary: &'static str,
+    /// What callers should know besides, in full sentences.
+    pub description: &'static str,
     pub callers: Callers,
     pub input: Input,
     /// The response with status 200.
@@ -152,12 +154,10 @@ impl Group {
     pub(super) fn described(self) -> (&'static str, &'static str) {
         match self {
             Group::Accounts => ("accounts", "Sessions and API tokens"),
-            Group::Datasets => ("datasets", "Datasets of the caller, and clones of public ones"),
-            Group::Versions => {
-                ("versions", "How versions are made, which one is active, what they contain, what they differ in")
-            }
-            Group::Alternates => ("alternates", "Second entity lists of versions, saved by owners and by agents"),
-            Group::Webhooks => ("webhooks", "The POST that follows a new version"),
+            Group::Datasets => ("datasets", "Your datasets, and clones of public datasets"),
+            Group::Versions => ("versions", "Refreshes, the active version, profiles, explanations, and diffs"),
+            Group::Alternates => ("alternates", "A second list of entities for a version, saved by an owner or agent"),
+            Group::Webhooks => ("webhooks", "The POST request that strata sends for each new version"),
             Group::Operational => ("operational", "Health, metrics, and this document"),
         }
     }
@@ -193,6 +193,7 @@ impl Endpoint {
             also: None,
             group,
             summary: "",
+            description: "",
             callers,
             input,
             answer,
@@ -207,6 +208,10 @@ impl Endpoint {
 
     pub(super) const fn summary(self, summary: &'static str) -> Endpoint {
         Endpoint { summary, ..self }
+    }
+
+    pub(super) const fn description(self, description: &'static str) -> Endpoint {
+        Endpoint { description, ..self }
     }
 
     pub(super) const fn callers(self, callers: Callers) -> Endpoint {

@@ -14,9 +14,13 @@ use crate::service::App;
 
 pub(super) static HEALTH: Endpoint =
     Endpoint::get("/healthz", "getHealth", Group::Operational, |method| on(method, healthz))
-        .summary("Whether the process answers")
+        .summary("Checks whether the process is responding")
+        .description(
+            "Returns 200 as long as the process can respond, even if it cannot reach its storage. Use this operation \
+             as a liveness probe.",
+        )
         .callers(Callers::Anybody)
-        .answer(Answer { headers: &[&["Cache-Control"]], ..Answer::of("The process answers.", &[(TEXT, ok)]) });
+        .answer(Answer { headers: &[&["Cache-Control"]], ..Answer::of("The process is responding.", &[(TEXT, ok)]) });
 
 /// 200 `ok` whenever the process can answer at all.
 async fn healthz() -> impl IntoResponse {
@@ -28,7 +32,11 @@ const NOW: ([(HeaderName, &str); 1], &str) = ([(CACHE_CONTROL, "no-store")], "ok
 
 pub(super) static READINESS: Endpoint =
     Endpoint::get("/readyz", "getReadiness", Group::Operational, |method| on(method, readyz))
-        .summary("Whether the catalog and the store can be written, too")
+        .summary("Checks whether the service can serve requests")
+        .description(
+            "Returns 200 if strata can write to the metadata database and to the object store. Otherwise, returns 503 \
+             with the reason. Use this operation as a load balancer's readiness probe.",
+        )
         .callers(Callers::Anybody)
         .answer(Answer {
             headers: &[&["Cache-Control"]],
@@ -42,5 +50,5 @@ async fn readyz(State(app): State<App>) -> Result<impl IntoResponse, HttpError> 
 }
 
 fn ok() -> Content {
-    description::text(Some("ok"))
+    description::text(None)
 }

@@ -64,14 +64,13 @@ impl AsRef<[u8]> for SentText {
 }
 
 pub(super) static METRICS: Endpoint = Endpoint::get("/metrics", "getMetrics", Group::Operational, rendered)
-    .summary("Metrics in the text format of Prometheus")
+    .summary("Returns all metrics in the Prometheus text format")
+    .description("The metrics never contain the name of a dataset or user. The metrics reference explains each metric.")
     .callers(Callers::Anybody)
     .answer(Answer {
         headers: &[&["Cache-Control", "Vary", "Content-Encoding"]],
-        ..Answer::of("All metrics.", &[(CONTENT, || description::text(Some(EXAMPLE)))])
+        ..Answer::of("All metrics.", &[(CONTENT, || description::text(None))])
     });
-
-const EXAMPLE: &str = "# TYPE strata_requests_total counter\nstrata_requests_total 1\n";
 
 /// Every metric. The text names no dataset, and costs nothing but formatting.
 fn rendered(method: MethodFilter) -> MethodRouter<App> {

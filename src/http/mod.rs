@@ -33,7 +33,7 @@ mod layers;
 pub mod management;
 pub mod mcp;
 mod metrics;
-mod openapi;
+pub mod openapi;
 pub mod params;
 pub mod read;
 pub mod router;

@@ -4,24 +4,24 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// It is JSON, or begins like it, but not an object.
-    #[error("an entity must be a JSON object; this is {found}")]
+    #[error("an entity must be a JSON object, but this is {found}")]
     NotAnObject {
         /// What it is, with its article: `an array`, `null`.
         found: &'static str,
     },
-    #[error("byte {offset}: not UTF-8")]
+    #[error("byte {offset}: invalid UTF-8")]
     NotUtf8 { offset: usize },
-    #[error("byte {offset}: the text ends where {expected} should follow")]
+    #[error("byte {offset}: expected {expected}, found the end of the text")]
     Ends { offset: usize, expected: &'static str },
-    #[error("byte {offset}: found {found:?} where {expected} should stand")]
+    #[error("byte {offset}: expected {expected}, found {found:?}")]
     Unexpected { offset: usize, found: char, expected: &'static str },
     /// A number is not written as JSON writes numbers (`01`, `+1`, `.5`, `1.`).
-    #[error("byte {offset}: not a JSON number")]
+    #[error("byte {offset}: invalid JSON number")]
     Number { offset: usize },
-    #[error("byte {offset}: not a JSON escape")]
+    #[error("byte {offset}: invalid JSON escape")]
     Escape { offset: usize },
     /// A `\u` escape names half of a surrogate pair.
-    #[error("byte {offset}: half of a surrogate pair, which is no character")]
+    #[error("byte {offset}: unpaired surrogate")]
     LoneSurrogate { offset: usize },
     #[error("byte {offset}: a control character (0x{byte:02x}) in a string must be escaped")]
     ControlCharacter { offset: usize, byte: u8 },

@@ -160,51 +160,50 @@ macro_rules! registry {
 registry! {
     /// Always 1. `version` is the version of the running build.
     build_info: Gauges = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
-    /// Requests whose response has ended, whether complete or interrupted. `route` is the pattern of the path, or
-    /// `none` if no route matches. `status` is `none` if the client disconnected before the response started. `format`
-    /// is the format of the response body.
+    /// Requests whose response has ended, whether complete or interrupted. `route` is the path pattern, or `none` if no
+    /// route matches. `status` is `none` if the client disconnected before the response started. `format` is the format
+    /// of the response body.
     requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
     /// Seconds from the end of the request head to the response head.
     answer_start_seconds: Histograms = "strata_http_answer_start_seconds" ["route"];
     /// Seconds from the end of the request head to the end of the response body, including the time that the client
-    /// takes to read it.
+    /// takes to read the body.
     answer_seconds: Histograms = "strata_http_answer_seconds" ["route"];
     /// Bytes of response bodies written to connections.
     sent_bytes: Counters = "strata_http_sent_bytes_total" ["route"];
-    /// Response bodies that ended early, because the client disconnected or was too slow, or because strata could not
-    /// read the rest.
+    /// Response bodies that ended early because the client disconnected or was too slow, or because strata could not
+    /// read the rest of the data.
     cut_bodies: Counter = "strata_http_cut_bodies_total";
     /// Open connections.
     connections: Gauge = "strata_connections";
     /// Accepted connections.
     accepted_connections: Counter = "strata_connections_accepted_total";
-    /// Connections waiting for their clients that strata closed to make room for a new connection. This happens if the
-    /// server has reached `server.connections`, if one client has reached `server.connections_per_client`, or if the
-    /// process has run out of file descriptors.
+    /// Connections that were waiting for their clients, and that strata closed to make room for new connections. This
+    /// happens if `server.connections` or `server.connections_per_client` is reached, or if the process has run out of
+    /// file descriptors.
     released_connections: Counter = "strata_connections_released_total";
     /// Refused connections. `reason` is `client` (the client has reached `server.connections_per_client`), `full` (the
     /// server has reached `server.connections`, and many of the connections belong to this client), or `descriptors`
     /// (the process has run out of file descriptors).
     refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
-    /// Connections closed because a response took longer than `server.answer_timeout_s`, or because the client read
-    /// nothing for `server.write_stall_s`.
+    /// Connections closed because a response took longer than `server.answer_timeout_s` seconds, or because the client
+    /// read nothing for `server.write_stall_s` seconds.
     overdue_connections: Counter = "strata_connections_overdue_total";
-    /// Connections closed because the client sent too many HTTP/2 frames in addition to its requests (PING, SETTINGS,
-    /// WINDOW_UPDATE, or empty DATA frames).
+    /// Connections closed because the client sent too many HTTP/2 frames that do not belong to requests (PING,
+    /// SETTINGS, WINDOW_UPDATE, or empty DATA frames).
     flooding_connections: Counter = "strata_connections_flooding_total";
-    /// Polls of request handlers that took longer than 10 ms on a thread that serves connections. Other requests on the
-    /// same thread had to wait during this time.
+    /// Number of times that a request handler blocked a connection thread for more than 10 ms. Other requests on the
+    /// same thread had to wait.
     long_polls: Counter = "strata_long_polls_total";
     /// Rate limit decisions. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free` (the
     /// request was for a range of an export whose download had already been counted).
     limiter_decisions: Counters = "strata_limiter_decisions_total"
         ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
-    /// 1 while processes share counters in the Redis at `limits.redis_url`, and 0 while this process uses its own
-    /// counters.
+    /// 1 while this process shares counters in Redis (`limits.redis_url`), and 0 while it uses its own counters.
     redis_up: Gauge = "strata_redis_up";
-    /// Calls to Redis. `outcome` is `answered`, `late` (no response within `limits.redis_timeout_ms`), `failed`, `away`
-    /// (not sent, because Redis had stopped responding), or `full` (not sent, because too many calls were pending). If
-    /// a call gets no response, the process falls back to its own counters.
+    /// Calls to Redis. `outcome` is `answered`, `late` (no response within `limits.redis_timeout_ms` milliseconds),
+    /// `failed`, `away` (not sent because Redis had stopped responding), or `full` (not sent because too many calls
+    /// were pending). If a call receives no response, the process uses its own counters.
     redis_calls: Counters = "strata_redis_calls_total" ["outcome": &["answered", "late", "failed", "away", "full"]];
     /// Seconds that Redis took to respond. Only calls with the outcome `answered` count.
     redis_seconds: Histogram = "strata_redis_seconds";
@@ -220,34 +219,35 @@ registry! {
     /// Refreshes that have ended, regardless of their trigger. The import that creates a dataset does not count.
     /// `outcome` is `published` or `failed`.
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
-    /// Seconds that the refreshes in `strata_refreshes_total` took, from acquiring the lease on the dataset to the end.
+    /// Seconds that the refreshes in `strata_refreshes_total` took, from acquiring the dataset's lease to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
     /// Nodes that are registered in the metadata database, as seen by this node. `state` is `alive` or `lost` (no
-    /// heartbeat for `cluster.lost_after_s`). strata forgets lost nodes after a day. Both values are 0 if nodes do not
-    /// register.
+    /// heartbeat for `cluster.lost_after_s` seconds). strata removes lost nodes after a day. If the service does not
+    /// register nodes, both values are 0.
     nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
-    /// Online nodes with each role of `server.roles`. You should set an alert for any `role` whose value is 0.
+    /// Online nodes that have the role `role` (see `server.roles`). You should set an alert for roles without nodes.
     node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
-    /// Queries and diff steps of this node that were distributed, because they had to read more than
-    /// `cluster.distribute_bytes`. `outcome` is `answered` or `repeated` (something failed or took too long, so this
-    /// node repeated the work without other nodes).
+    /// Queries and diff steps that this node distributed because they had to read more than `cluster.distribute_bytes`
+    /// bytes. `outcome` is `answered` or `repeated` (the distributed run failed or took too long, so this node repeated
+    /// the work alone).
     distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
-    /// Tasks that this node received for other nodes' queries. `outcome` is `done`, `failed`, `stopped` (the other node
-    /// needed no more results or disconnected), `busy` (no permit of `cluster.tasks` was available within 2 s), or
-    /// `refused`. `refused` counts requests without a token from a node of the same service and version. It also counts
-    /// connections that were closed because they sent no such token, or because too many were open.
+    /// Tasks that this node received from other nodes. `outcome` is `done`, `failed`, `stopped` (the other node
+    /// disconnected or needed no more results), `busy` (no `cluster.tasks` permit was available within 2 s), or
+    /// `refused`. `refused` counts requests without a valid token, which only nodes of the same service and version
+    /// have. It also counts connections that strata closed because they sent no valid token or because too many were
+    /// open.
     node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
     /// Unix time in seconds at which this node's certificate (`cluster.tls_certificate`) expires, or 0 if there is no
     /// certificate.
     node_certificate_expires: Gauge = "strata_node_certificate_expires";
-    /// Times that the process was notified of changes in the metadata database and dropped its cached look-ups. Changes
-    /// by this process and by other processes both count. This counter increases only with PostgreSQL.
+    /// Notifications of metadata database changes. After each notification, the process cleared its cached lookups. The
+    /// process's own changes count, too. This counter increases only with PostgreSQL.
     heard_changes: Counter = "strata_heard_changes_total";
     /// Webhook requests that strata sent. `outcome` is `accepted` (a 2xx status), `rejected` (any other status), or
     /// `unanswered` (no response).
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
-    /// Requests missing from `/dataset/usage`, because strata could not save counts to the metadata database for a long
-    /// time, or because too many datasets were queried at once.
+    /// Requests that are missing from `/dataset/usage`. Either strata could not save counts to the metadata database
+    /// for a long time, or clients queried too many datasets at the same time.
     usage_lost_requests: Counter = "strata_usage_lost_requests_total";
     /// Files that a sweep tried to remove from the store. `outcome` is `removed` or `failed`.
     swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
@@ -256,14 +256,14 @@ registry! {
     /// Damaged version files that scrubs have found. Each scrub counts a damaged file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
     /// Parquet exports that strata tried to build before a client requested them. `outcome` is `made`, `gave_way`
-    /// (postponed, because requests were waiting or memory or disk space was low), `no_room` (strata could not cache
-    /// the export), or `failed`.
+    /// (postponed because requests were waiting, or because memory or disk space was low), `no_room` (strata could not
+    /// cache the export), or `failed`.
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
-    /// Parquet exports that nodes share. `outcome` is `stored` (built on this node and written to the store), `fetched`
-    /// (read from the store instead of being built), or `second` (built on this node at the same time as on another
-    /// node). It is `damaged` if the stored export was missing or damaged, so this node built its own. It is `busy` if
-    /// this node timed out waiting for other transfers, or `failed` if the store or the metadata database did not
-    /// respond. In both cases, this node continues without sharing the export.
+    /// Parquet exports that nodes share. `outcome` is `stored` (built by this node and written to the store), `fetched`
+    /// (read from the store instead of being built), `second` (built by this node and another node at the same time),
+    /// `damaged` (the stored export was missing or damaged, so this node built its own), `busy` (this node timed out
+    /// waiting for other transfers), or `failed` (the store or the metadata database did not respond). After `busy` or
+    /// `failed`, this node continues without sharing the export.
     shared_exports: Counters = "strata_shared_exports_total"
         ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];
     /// Heavy queries that are selecting entities or determining the columns of a table.
@@ -271,22 +271,22 @@ registry! {
     /// Heavy queries that are waiting for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
     /// Panics in strata's background loops. `loop` is the name of the loop: `scheduler`, `deliveries`, `sweep`,
-    /// `scrub`, `exports`, `usage`, `nodes`, `changes`, or `damage`. strata restarts the loop after a pause.
+    /// `scrub`, `exports`, `usage`, `nodes`, `changes`, or `damage`. strata restarts the loop after a short delay.
     loop_panics: Counters = "strata_loop_panics_total"
         ["loop": &["changes", "damage", "deliveries", "exports", "nodes", "scheduler", "scrub", "sweep", "usage"]];
-    /// Requests that have reached a gate. `gate` is `heavy` for `query.heavy_queries`, `medium` for
-    /// `query.medium_queries`, `light` for `query.light_queries`, `diff` for `query.diffs`, `stream` for
-    /// `query.streams`, `catalog_write` for `catalog.writes`, `catalog_look_up` for `catalog.look_ups`, `receive` for
-    /// `sources.receiving`, and `refresh` for `sources.concurrent`. Other gates limit logins (`login`), bytes of large
-    /// request bodies in management calls (`body`), memory for Parquet exports (`parquet`), bytes of large responses
-    /// that are built as a whole (`response`), and bytes of streams of large entities (`stream_unit`). Parts of
-    /// streamed responses pass the gate `unit`, or `long_unit` after the first 4 MiB of a response. `outcome` is
-    /// `entered`, `full` (the queue was full), `late` (the request waited too long), or `left` (the client
-    /// disconnected).
+    /// Requests that have reached a gate. `outcome` is `entered`, `full` (the queue was full), `late` (the request
+    /// waited too long), or `left` (the client disconnected). These gates have an option: `heavy`
+    /// (`query.heavy_queries`), `medium` (`query.medium_queries`), `light` (`query.light_queries`), `diff`
+    /// (`query.diffs`), `stream` (`query.streams`), `catalog_write` (`catalog.writes`), `catalog_look_up`
+    /// (`catalog.look_ups`), `receive` (`sources.receiving`), and `refresh` (`sources.concurrent`). The other gates
+    /// limit logins (`login`), bytes of large management request bodies (`body`), memory for Parquet exports
+    /// (`parquet`), bytes of large responses built as a whole (`response`), bytes of streams of large entities
+    /// (`stream_unit`), and chunks of streamed responses (`unit`, or `long_unit` after the first 4 MiB of a response).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
-    /// Seconds that requests waited at a gate. Requests that did not wait and requests that were refused count, too.
+    /// Seconds that requests waited at a gate, including requests that did not wait or were refused.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
-    /// Units that a gate can grant: concurrent requests or bytes. `gate` can also be `ahead`, for `query.stream_bytes`.
+    /// Units that a gate can grant in total: concurrent requests or bytes. `gate` can also be `ahead`
+    /// (`query.stream_bytes`).
     gate_units: Gauges = "strata_gate_units" ["gate"];
     /// Units of a gate that are in use.
     gate_held: Gauges = "strata_gate_held_units" ["gate"];
@@ -294,20 +294,20 @@ registry! {
     gate_waiting: Gauges = "strata_gate_waiting" ["gate"];
     /// Streamed response bodies that are being sent.
     streams: Gauge = "strata_streams";
-    /// Bytes of response bodies that are encoded but that client connections have not yet accepted.
+    /// Bytes of encoded response bodies that client connections have not accepted yet.
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that have ended. `outcome` is `settled` (successful), `timeout`, `memory` (not enough memory), `disk`
     /// (not enough disk space), `failed`, or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "disk", "failed", "cancelled"]];
-    /// Seconds to select entities or to compare two versions, without the time spent waiting for a permit.
+    /// Seconds to select entities or to compare two versions, excluding the time spent waiting for a permit.
     query_seconds: Histogram = "strata_query_seconds";
-    /// Bytes that running queries use, according to the memory pool.
+    /// Bytes of memory that running queries use, according to the memory pool.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
-    /// Maximum number of bytes that running queries can use: `query.memory_bytes`.
+    /// Maximum number of bytes of memory that running queries can use: `query.memory_bytes`.
     query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
     /// Bytes that sorts, `dedup`, and diffs have written to disk.
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
-    /// Entities in scanned row groups, with or without predicates.
+    /// Entities in row groups that queries scanned, whether or not the queries had predicates.
     scanned_rows: Counter = "strata_scanned_rows_total";
     /// Entities in row groups that queries skipped because of statistics, bloom filters, or indexes.
     pruned_rows: Counter = "strata_pruned_rows_total";
@@ -318,7 +318,7 @@ registry! {
     /// Parts of version files that failed verification or that the store could not return. If this counter increases,
     /// check the log.
     damaged_parts: Counter = "strata_damaged_parts_total";
-    /// Bytes, as stored, of the row groups that queries skipped.
+    /// Stored bytes of the row groups that queries skipped.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
     /// Row groups in which a text search used the keyword index. `outcome` is `exact` (the index identified the
     /// matching entities), `candidates` (the index returned entities to verify), or `scan` (the index could not help,
@@ -327,9 +327,9 @@ registry! {
     /// Row groups in which a filter on a path used the path index. `outcome` is `settled` (the full-text column was
     /// sufficient) or `documents` (strata had to check the remaining candidates in the documents).
     shapes: Counters = "strata_shapes_total" ["outcome": &["settled", "documents"]];
-    /// Cache look-ups. `cache` is the type of the cached part: `footers`, `documents`, `columns`, `blooms`, `paths`,
-    /// `keywords`, `shapes` (the path index), or `derived`. It is `diffs` for the cache of diffs. `outcome` is `hit` or
-    /// `miss`.
+    /// Cache lookups. `cache` is `diffs` for the diff cache, and otherwise the type of the cached part: `footers`,
+    /// `documents`, `columns`, `blooms`, `paths`, `keywords`, `shapes` (the path index), or `derived`. `outcome` is
+    /// `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
         "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived", "diffs"],
         "outcome": &["hit", "miss"]
@@ -345,12 +345,12 @@ registry! {
     /// Ranges of version files that were missing from the disk cache and were fetched from the store.
     disk_cache_misses: Counter = "strata_disk_cache_misses_total";
     /// Ranges in the disk cache that failed verification and were fetched again, and cache files that a killed process
-    /// left incomplete. If there are many, the disk is failing.
+    /// left incomplete. A high number indicates a failing disk.
     disk_cache_damaged: Counter = "strata_disk_cache_damaged_total";
-    /// Bytes of memory that the process can use: the memory of the machine, or less if a control group limits it. The
+    /// Bytes of memory that the process can use: the machine's memory, or less if a control group limits it. The
     /// defaults of `cache.memory_bytes` and `query.memory_bytes` are fractions of this value.
     memory_bytes: Gauge = "strata_memory_bytes";
-    /// Bytes of disk space occupied by sources and pushed bodies while strata receives, decodes, and writes them.
+    /// Bytes of disk space for sources and pushed bodies that strata is receiving, decoding, or writing.
     spooled_bytes: Gauge = "strata_spooled_bytes";
     /// Ranges of version files and shared exports that strata has requested from the store.
     store_requests: Counter = "strata_store_requests_total";

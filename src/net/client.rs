@@ -110,7 +110,7 @@ impl Outgoing {
                 Err(LookUpError::Refused(AddressError::Refused { host: name.to_owned(), verb: "resolves to", kind }))
             }
             None if permitted.is_empty() => {
-                Err(LookUpError::Failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+                Err(LookUpError::Failed(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")))
             }
             _ => Ok(permitted),
         }
@@ -160,11 +160,11 @@ pub fn connection_failure(error: &reqwest::Error) -> Option<String> {
     let url = error.url().filter(|_| error.is_connect())?;
     let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
     let reason = |cause: &(dyn Error + 'static)| match cause.downcast_ref::<io::Error>().map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => Some(format!("{host} refuses connections")),
+        Some(io::ErrorKind::ConnectionRefused) => Some(format!("{host} refused the connection")),
         Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
-            Some(format!("{host} cannot be reached"))
+            Some(format!("{host} is unreachable"))
         }
-        _ => tls::handshake_failure(cause).map(|failure| format!("no TLS connection to {host}: {failure}")),
+        _ => tls::handshake_failure(cause).map(|failure| format!("the TLS connection to {host} failed: {failure}")),
     };
     chain(error).find_map(reason)
 }

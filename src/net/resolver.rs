@@ -45,7 +45,7 @@ impl Resolver {
             Ok(found) => found,
             Err(error) => {
                 if name_servers.is_empty() {
-                    tracing::warn!(%error, "the system names no name server: only names of the hosts file resolve");
+                    tracing::warn!(%error, "failed to find system name servers; using only the hosts file");
                 }
                 (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
             }
@@ -84,13 +84,13 @@ impl Default for Resolver {
 /// Why a name has no address, as a sentence: the resolver's own texts print its data structures.
 fn unresolved(name: &str, error: &NetError) -> io::Error {
     let (kind, reason) = match error {
-        error if error.is_nx_domain() => (io::ErrorKind::NotFound, "name servers know no such name"),
-        error if error.is_no_records_found() => (io::ErrorKind::NotFound, "name servers know no address for it"),
-        NetError::Timeout => (io::ErrorKind::TimedOut, "no name server answered in time"),
-        NetError::NoConnections => (io::ErrorKind::Other, "no name server can be reached"),
+        error if error.is_nx_domain() => (io::ErrorKind::NotFound, "it does not exist"),
+        error if error.is_no_records_found() => (io::ErrorKind::NotFound, "it has no addresses"),
+        NetError::Timeout => (io::ErrorKind::TimedOut, "no name server responded in time"),
+        NetError::NoConnections => (io::ErrorKind::Other, "no name server is reachable"),
         error => {
-            tracing::debug!(%error, "a name did not resolve");
-            (io::ErrorKind::Other, "name servers cannot be asked, or answer with an error")
+            tracing::debug!(%error, "failed to resolve name");
+            (io::ErrorKind::Other, "the name servers failed or returned an error")
         }
     };
     io::Error::new(kind, format!("the name {name} does not resolve: {reason}"))

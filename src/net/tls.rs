@@ -17,8 +17,8 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, 
 /// This machine has no certificate authorities.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this machine has no CA certificates, so no https server can be verified. Install the package ca-certificates, or \
-     name a file of certificates in SSL_CERT_FILE"
+    "this machine has no CA certificates, so strata cannot verify any HTTPS server. Install the ca-certificates \
+     package, or set SSL_CERT_FILE to a certificate file"
 )]
 struct NoCaCertificates;
 
@@ -116,14 +116,15 @@ fn in_words(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(error) => format!("the server's certificate {}", certificate_problem(error)),
         rustls::Error::InvalidMessage(_) => "the server does not speak TLS on this port".to_owned(),
         rustls::Error::PeerIncompatible(_) => {
-            "the server supports no TLS version and cipher suite that strata supports (TLS 1.2 and 1.3)".to_owned()
+            "the server and strata have no common TLS version and cipher suite (strata supports TLS 1.2 and 1.3)"
+                .to_owned()
         }
-        rustls::Error::NoCertificatesPresented => "the server sent no certificate".to_owned(),
+        rustls::Error::NoCertificatesPresented => "the server did not send a certificate".to_owned(),
         // The name of an alert is a single word, such as `HandshakeFailure`.
         rustls::Error::AlertReceived(alert) => format!("the server rejected the TLS handshake with {alert:?}"),
         rustls::Error::Other(OtherError(error)) if error.is::<NoCaCertificates>() => error.to_string(),
         error => {
-            tracing::debug!(?error, "a TLS handshake failed");
+            tracing::debug!(?error, "failed TLS handshake");
             "the TLS handshake failed".to_owned()
         }
     }
@@ -139,11 +140,11 @@ fn certificate_problem(error: &CertificateError) -> &'static str {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "is not valid yet",
         CertificateError::Revoked => "was revoked",
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "is not a certificate for servers"
+            "is not a server certificate"
         }
-        CertificateError::BadSignature => "is not signed by the authority that it names",
+        CertificateError::BadSignature => "has an invalid signature",
         error => {
-            tracing::debug!(?error, "a certificate is not valid");
+            tracing::debug!(?error, "failed to verify certificate");
             "is not valid"
         }
     }

@@ -13,10 +13,10 @@ pub enum AddressError {
     /// It is not a URL, or not a complete one.
     #[error("it is not a URL: {reason}; valid: an http or https URL, such as https://example.org/data.json")]
     NotUrl { reason: String },
-    #[error("the scheme {scheme}: is not valid; valid: http: and https:")]
+    #[error("the scheme {scheme}: is not supported; valid: http: and https:")]
     Scheme { scheme: String },
     /// Its host is an address, or a name that resolves only to addresses, that must not be contacted.
-    #[error("{host} {verb} {kind}; valid: public addresses, and networks that the operator lists in net.allow")]
+    #[error("{host} {verb} {kind}; valid: public addresses, or addresses that the operator allows with net.allow")]
     Refused {
         /// The host, as the URL's parser understood it.
         host: String,

@@ -51,29 +51,29 @@ pub trait Parts: Any + fmt::Debug + Send + Sync {
     fn used(&self) -> Vec<NodeUse>;
 }
 
-/// What a node did to select.
+/// A node's part of a distributed query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeUse {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// Whether it is the one that answers.
+    /// Whether this is the node that sends the response.
     pub is_own: bool,
-    /// Row groups that it was given.
+    /// The number of row groups that were assigned to the node.
     pub row_groups: u64,
-    /// Bytes that it had to read, about, by what the node that answers has in its cache.
+    /// The estimated number of bytes that the node had to read, based on the cache of the node that sends the response.
     pub stored_bytes: u64,
-    /// Rows that it gave.
+    /// The number of rows that the node returned.
     pub rows: u64,
-    /// Bytes of these in memory.
+    /// The size of the returned rows in memory, in bytes.
     pub bytes: u64,
 }
 
-/// How other nodes helped.
+/// The nodes of a distributed query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DistributedUse {
-    /// The nodes that took part, by their names.
+    /// The nodes that took part, ordered by name.
     pub nodes: Vec<NodeUse>,
-    /// Why the query then ran again on one node alone; null if it did not.
+    /// Why the query ran again on a single node. Null if the query did not run again.
     pub fallback: Option<String>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn finish<T>(
             return Ok(outcome);
         }
         Ok(Ok(Err(error))) => Causes(&error).to_string(),
-        Ok(Err(_panic)) => "what a node gave cannot be decoded".to_owned(),
+        Ok(Err(_panic)) => "the data from a node cannot be decoded".to_owned(),
         Err(_) => format!("the nodes took longer than {} s", limit.as_secs()),
     };
     Err(distribution.failed(plan, &failure))

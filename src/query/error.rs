@@ -17,20 +17,20 @@ pub enum QueryError {
     #[error("the query took longer than {seconds} s")]
     Timeout { seconds: u64 },
     /// It needed more than `query.memory_bytes`, with what other queries held at the time.
-    #[error("the query needed more memory than queries may hold: {0}")]
+    #[error("the query ran out of memory: {0}")]
     OutOfMemory(String),
     /// It needed more than it can ever have: no other query held any.
-    #[error("the query needs more memory than the {limit_bytes} bytes that it may have: {cause}")]
+    #[error("the query exceeded the memory limit for one client ({limit_bytes} bytes): {cause}")]
     TooMuchMemory {
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
         cause: String,
     },
     /// It would spill more than its client may now.
-    #[error("the query needed more disk than it may have: {0}")]
+    #[error("the query ran out of disk space: {0}")]
     OutOfDisk(String),
     /// It would spill more than its client ever may.
-    #[error("the query needs more disk than the {limit_bytes} bytes that it may have")]
+    #[error("the query exceeded the disk space limit for one client ({limit_bytes} bytes)")]
     TooMuchDisk {
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
@@ -39,7 +39,7 @@ pub enum QueryError {
     Storage(#[from] StorageError),
     #[error("query engine: {0}")]
     Engine(DataFusionError),
-    #[error("the query's task ended early: {0}")]
+    #[error("the query task failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
@@ -110,7 +110,7 @@ fn copy_of(error: &io::Error) -> QueryError {
 pub(crate) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
     match Shortage::of(&error).is_some() || DiskShareUsed::of(&error).is_some() {
         true => StorageError::Io(error).into(),
-        false => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
+        false => DataFusionError::ResourcesExhausted(format!("failed to spill {what}: {error}")),
     }
 }
 

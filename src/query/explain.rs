@@ -32,22 +32,23 @@ pub struct Explained {
     pub selecting: Duration,
 }
 
-/// An operator of the physical plan, and what it did.
+/// An operator of the physical plan, and its metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlanOperator {
-    /// How many operators are above it.
+    /// The depth of the operator in the plan. The root has depth 0.
     pub depth: u32,
-    /// What it is.
+    /// The name and arguments of the operator.
     pub operator: String,
-    /// Entities that it gave; null where it does not count them.
+    /// The number of rows that the operator returned. Null if the operator does not count rows.
     pub rows: Option<u64>,
-    /// Bytes in memory of what it gave; null where it does not count them.
+    /// The size of the returned rows in memory, in bytes. Null if the operator does not measure the size.
     pub bytes: Option<u64>,
-    /// Microseconds that it kept threads busy, its inputs not included; null where it does not measure them.
+    /// The time in microseconds for which the operator itself kept threads busy. Null if the operator does not measure
+    /// the time.
     pub compute_us: Option<u64>,
-    /// How often it wrote to disk what did not fit into memory.
+    /// The number of times that the operator spilled to disk.
     pub spills: u64,
-    /// Bytes that it wrote so.
+    /// The number of bytes that the operator spilled.
     pub spilled_bytes: u64,
 }
 

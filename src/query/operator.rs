@@ -91,7 +91,7 @@ impl<O: Operator> ExecutionPlan for Above<O> {
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
             Ok([input]) => Ok(Arc::new(Above::new(self.operator.clone(), input))),
-            Err(children) => internal_err!("{} has one input, not {}", O::NAME, children.len()),
+            Err(children) => internal_err!("{} requires one input, but got {}", O::NAME, children.len()),
         }
     }
 

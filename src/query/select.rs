@@ -53,8 +53,8 @@ impl Engine {
             kept => kept,
         };
         match kept {
-            Some(Outcome::Count(count)) => settled(format!("kept: a count of {count}"), Outcome::Count(count)),
-            Some(outcome) => settled(format!("kept: {} positions", outcome.len()), outcome),
+            Some(Outcome::Count(count)) => settled(format!("cached: a count of {count}"), Outcome::Count(count)),
+            Some(outcome) => settled(format!("cached: {} positions", outcome.len()), outcome),
             None => Ok(self.execute(reader, request).await?.0),
         }
     }

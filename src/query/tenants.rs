@@ -176,7 +176,7 @@ impl MemoryPool for TenantPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         self.budget.take(self.tenant, additional as u64).map_err(|most| {
             resources_datafusion_err!(
-                "{} needs {additional} bytes more, and the queries of one client may hold {most} now",
+                "{} needs {additional} more bytes, but this client's queries can currently use only {most} bytes",
                 reservation.consumer().name()
             )
         })?;
@@ -217,7 +217,7 @@ pub(super) struct TenantFiles {
 
 /// That a tenant may spill no more. It comes as an I/O error, as writers have no others.
 #[derive(Debug, thiserror::Error)]
-#[error("the queries of one client may spill {most_bytes} bytes now, and these would be more")]
+#[error("this client's queries can currently spill only {most_bytes} bytes")]
 pub(super) struct DiskShareUsed {
     most_bytes: u64,
 }
@@ -321,8 +321,7 @@ impl TenantWriter {
             && !reserve.keep_beside(ahead_bytes)
         {
             let reserved_bytes = reserve.bytes();
-            let text =
-                format!("the disk has no more free than queries leave: sources.disk_reserve_bytes, {reserved_bytes}");
+            let text = format!("free disk space would fall below sources.disk_reserve_bytes ({reserved_bytes})");
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
         self.seen_bytes = ahead_bytes;
@@ -443,7 +442,7 @@ mod tests {
         let second = MemoryConsumer::new("second").register(&hostile);
         first.try_grow(400).expect("within the share");
         let refused = second.try_grow(101).expect_err("beyond it").strip_backtrace();
-        assert!(refused.contains("second needs 101 bytes more") && refused.contains("may hold 500 now"), "{refused}");
+        assert!(refused.contains("second needs 101 more bytes") && refused.contains("use only 500 bytes"), "{refused}");
         second.try_grow(100).expect("all of it");
         let other = MemoryConsumer::new("other").register(&honest);
         other.try_grow(250).expect("half of what is left");
@@ -467,7 +466,7 @@ mod tests {
         let mut writer = file.open_writer().expect("a writer");
         writer.write_all(&[7; 500]).expect("within the share");
         let refused = writer.write_all(&[7; 1]).expect_err("beyond it").to_string();
-        assert!(refused.contains("may spill 500 bytes now"), "{refused}");
+        assert!(refused.contains("spill only 500 bytes"), "{refused}");
         let other = honest.create_temp_file("spilled").expect("a file");
         other.open_writer().expect("a writer").write_all(&[7; 250]).expect("half of what is left");
         assert_eq!((file.size(), other.size(), all.used_disk_space()), (Some(500), Some(250), 750));
@@ -482,7 +481,7 @@ mod tests {
             std::fs::remove_dir_all(&path).expect("removed");
             std::fs::write(&path, "no directory").expect("written");
             let refused = honest.create_temp_file("spilled").err().expect("no file").to_string();
-            assert!(refused.contains("the directory of temporary files"), "{refused}");
+            assert!(refused.contains("the directory for temporary files"), "{refused}");
             std::fs::remove_file(&path).expect("removed");
         }
         drop(honest.create_temp_file("spilled").expect("a file again"));
@@ -512,7 +511,7 @@ mod tests {
         let rest = vec![7; LOOK_BYTES as usize - 3];
         writer.write_all(&rest).expect("room");
         let refused = writer.write_all(&[7; 1]).expect_err("no room");
-        assert!(refused.to_string().contains("sources.disk_reserve_bytes, 100"), "{refused}");
+        assert!(refused.to_string().contains("sources.disk_reserve_bytes (100)"), "{refused}");
         assert_eq!(Shortage::of(&refused), Some(Shortage::DiskFull));
         let other = files.create_temp_file("spilled").expect("a file");
         assert!(other.open_writer().expect("a writer").write_all(&[7; 1]).is_err());

@@ -34,15 +34,15 @@ pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
                 answers: "Countries where German is spoken",
                 query: "?filter=languages.deu:german&format=jsonl",
             },
-            DemoExample { answers: "How many countries border on France", query: "?filter=borders:FRA&count=true" },
+            DemoExample { answers: "How many countries border France", query: "?filter=borders:FRA&count=true" },
             DemoExample {
-                answers: "Kingdoms, by their French name: the third and the fourth",
+                answers: "The third and fourth kingdoms, found by their French names",
                 query: "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
             },
         ],
         "emoji" => &[
             DemoExample { answers: "The first three emoji", query: "?limit=3" },
-            DemoExample { answers: "Faces of cats", query: "?filter_contains=label:cat+face&format=jsonl" },
+            DemoExample { answers: "Cat faces", query: "?filter_contains=label:cat+face&format=jsonl" },
             DemoExample { answers: "How many emoji are about space", query: "?filter=tags:space&count=true" },
         ],
         "earthquakes" => &[
@@ -50,9 +50,12 @@ pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
                 answers: "Two earthquakes in Alaska",
                 query: "?filter_contains=properties.place:alaska&limit=2",
             },
-            DemoExample { answers: "How many had a magnitude of 4.5", query: "?filter=properties.mag:4.5&count=true" },
             DemoExample {
-                answers: "Those that nobody reported to have felt, from the 1,001st on",
+                answers: "How many earthquakes had a magnitude of 4.5",
+                query: "?filter=properties.mag:4.5&count=true",
+            },
+            DemoExample {
+                answers: "Earthquakes that no one reported feeling, from the 1,001st on",
                 query: "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
             },
         ],
@@ -69,23 +72,23 @@ pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
         "us-airports" => &[
             DemoExample { answers: "Three airports in Alaska", query: "?filter=state:AK&limit=3&format=jsonl" },
             DemoExample {
-                answers: "How many are international",
+                answers: "How many airports are international",
                 query: "?filter_contains=name:international&count=true",
             },
         ],
         "us-unemployment" => &[
             DemoExample {
-                answers: "The last counties of the list, from the 3,001st on",
+                answers: "The last counties in the list, from the 3,001st on",
                 query: "?offset=3000&limit=3&pretty=false",
             },
-            DemoExample { answers: "How many counties had a rate of 10.2 %", query: "?filter=rate:.102&count=true" },
+            DemoExample { answers: "How many counties had a rate of 10.2%", query: "?filter=rate:.102&count=true" },
         ],
         "palmer-penguins" => &[
             DemoExample {
-                answers: "Gentoo penguins whose sex is not known",
+                answers: "Gentoo penguins whose sex is unknown",
                 query: "?filter=Species:gentoo&filter=Sex:null",
             },
-            DemoExample { answers: "How many penguins have 3,750 g", query: "?filter=Body+Mass+(g):3750&count=true" },
+            DemoExample { answers: "How many penguins weigh 3,750 g", query: "?filter=Body+Mass+(g):3750&count=true" },
         ],
         _ => &[],
     }
@@ -111,15 +114,15 @@ pub struct DemoDataset {
 pub enum DemoError {
     #[error("{}", path.display())]
     Manifest { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("this catalog has datasets other than the demo's; leave out --demo, or name another directory with --data")]
+    #[error("the metadata database has datasets other than the demo's; omit --demo, or set another --data directory")]
     Occupied,
-    #[error("the demo owner")]
+    #[error("failed to set up the demo user")]
     Owner(#[from] AccountError),
-    #[error("the dataset {name}")]
+    #[error("failed to import the dataset {name}")]
     Import { name: String, source: ImportError },
-    #[error("the demo owner's token")]
+    #[error("failed to create the demo user's token")]
     Token(#[from] ManageError),
-    #[error("the catalog")]
+    #[error("{0}")]
     Catalog(#[from] CatalogError),
 }
 

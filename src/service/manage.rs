@@ -15,23 +15,23 @@ use crate::storage::StorageError;
 pub enum ManageError {
     #[error("{field}: {problem}")]
     Invalid { field: &'static str, problem: String },
-    #[error("wrong e-mail address or password")]
+    #[error("wrong email address or password")]
     WrongCredentials,
     #[error("wrong old password")]
     WrongPassword,
-    #[error("too many log-ins; try again in {retry_after_s} s")]
+    #[error("too many logins; try again in {retry_after_s} s")]
     TooManyLogins { retry_after_s: u64 },
-    #[error("too many log-ins at once")]
+    #[error("too many concurrent logins")]
     LoginsBusy,
     #[error("no such dataset")]
     DatasetNotFound,
-    #[error("no such dataset to clone")]
+    #[error("the dataset to clone does not exist")]
     CloneNotFound,
-    #[error("nothing to clone")]
+    #[error("the dataset to clone has no versions")]
     NothingToClone,
     #[error("no such version")]
     VersionNotFound,
-    #[error("the dataset has no version yet")]
+    #[error("the dataset has no versions yet")]
     NoVersionYet,
     #[error("there is no version {number}; {there_are}")]
     NoVersionOf {
@@ -39,9 +39,9 @@ pub enum ManageError {
         /// Which there are: `its versions are 1 to 4`.
         there_are: String,
     },
-    #[error("no alternate")]
+    #[error("the version has no alternate")]
     AltNotFound,
-    #[error("no webhook")]
+    #[error("the dataset has no webhook")]
     WebhookNotFound,
     #[error("no such token")]
     TokenNotFound,
@@ -49,13 +49,13 @@ pub enum ManageError {
     SessionNotFound,
     #[error("the plan allows at most {limit} active datasets")]
     PlanLimit { limit: u64 },
-    #[error("the plan has no webhooks")]
+    #[error("the plan does not include webhooks")]
     PlanWebhooks,
-    #[error("at most {limit} tokens")]
+    #[error("at most {limit} tokens are allowed")]
     TooManyTokens { limit: usize },
     #[error("the name is taken")]
     NameTaken,
-    #[error("the token's name is taken")]
+    #[error("the token name is taken")]
     TokenNameTaken,
     #[error("the dataset is frozen")]
     Frozen,
@@ -68,16 +68,16 @@ pub enum ManageError {
     #[error("another refresh of the dataset is running")]
     Busy,
     /// What the change was based on is no longer so.
-    #[error("the record has changed meanwhile")]
+    #[error("the record has changed in the meantime")]
     Stale,
-    #[error("the dataset to clone has changed meanwhile")]
+    #[error("the dataset to clone has changed in the meantime")]
     SourceChanged,
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The catalog failed. After a failed commit the change may have been made.
-    #[error("the catalog")]
+    #[error("{0}")]
     Catalog(#[source] CatalogError),
-    #[error("storage")]
+    #[error("storage error")]
     Storage(#[source] StorageError),
     #[error("{0}")]
     Failed(String),
@@ -100,7 +100,7 @@ impl From<CatalogError> for ManageError {
             CatalogError::Busy => ManageError::Busy,
             CatalogError::Conflict => ManageError::Stale,
             CatalogError::Nul { field } => {
-                ManageError::Invalid { field, problem: "it must not hold the character U+0000".to_owned() }
+                ManageError::Invalid { field, problem: "it must not contain the character U+0000".to_owned() }
             }
             CatalogError::OutOfRange { field, .. } => {
                 ManageError::Invalid { field, problem: "the number is too large".to_owned() }

@@ -120,7 +120,7 @@ impl SourceClient {
             SourceUrl::Http(url) => Ok(Target::Http(parse_http_url(&url)?)),
             SourceUrl::Object(url) => {
                 let Some(objects) = &self.objects else {
-                    return Err(bad("there is no store".to_owned()));
+                    return Err(bad("no store is configured".to_owned()));
                 };
                 let path = object::locate(&url, &objects.store_url, objects.prefix.as_deref())?;
                 Ok(Target::Object(url, path, objects.store.clone()))

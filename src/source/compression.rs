@@ -72,9 +72,9 @@ impl<R: Read> Read for Damage<R> {
                 return error;
             }
             let reason = if error.get_ref().is_some_and(|inner| inner.is::<NoMember>()) {
-                format!("what follows the {} data is no {0} data", self.compression)
+                format!("the {} data is followed by data that is not {0}", self.compression)
             } else if error.kind() == io::ErrorKind::UnexpectedEof {
-                format!("the {} data is cut short", self.compression)
+                format!("the {} data is truncated", self.compression)
             } else {
                 // The library's word for a frame whose window is larger than allowed.
                 let is_window = error.to_string().contains("too much memory");
@@ -93,7 +93,7 @@ struct Members<R> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("something else follows")]
+#[error("other data follows")]
 struct NoMember;
 
 impl<R: BufRead> Read for Members<R> {

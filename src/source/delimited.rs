@@ -26,7 +26,7 @@ use super::error::{Place, SourceError, quoted_name};
 use super::input::Window;
 
 /// What to do with a table in another encoding, as spreadsheets write them.
-const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";
+const CONVERT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
 
 /// Columns without a name that a warning numbers.
 const NUMBERED_COLUMNS: usize = 5;
@@ -131,7 +131,7 @@ impl DelimitedDecoder {
         {
             let name = quoted_name(name);
             self.warnings.push(format!(
-                "Several columns of the table have the name {name}: entities have the last one's cells alone."
+                "Several columns of the table are named {name}. Entities contain only the values of the last one."
             ));
         }
         self.warnings.extend(without_names(&nameless));
@@ -141,7 +141,8 @@ impl DelimitedDecoder {
         {
             let wanted = delimiter_name(self.delimiter);
             self.warnings.push(format!(
-                "The table has one column, whose name holds {found}: only {wanted} separate cells here."
+                "The table has only one column, and its name contains {found}. In this format, only {wanted} separate \
+                 cells."
             ));
         }
         self.warn_of_quote(row);
@@ -187,8 +188,9 @@ impl DelimitedDecoder {
             self.has_warned_of_quote = true;
             let delimiters = delimiter_name(self.delimiter);
             self.warnings.push(format!(
-                "Line {} has a quote inside cell {}, which does not begin with a quote. Such a quote is text, and \
-                 {delimiters} after it separate cells. To quote a cell, begin it with the quote, without a space before it.",
+                "On line {}, cell {} contains a quote but does not begin with one. strata treats such a quote as text, \
+                 so {delimiters} after it still separate cells. To quote a cell, begin it with a quote, without a \
+                 space before the quote.",
                 self.line,
                 cell + 1,
             ));
@@ -218,10 +220,10 @@ impl Decode for DelimitedDecoder {
         if row.cells != self.width {
             let quote = quote_inside_cell(&self.window.unread()[..row.length], &self.cells);
             let hint = quote.map(|cell| {
-                format!("; the quote in cell {} quotes nothing, because it does not begin the cell", cell + 1)
+                format!("; the quote in cell {} has no effect, because the cell does not begin with a quote", cell + 1)
             });
             let reason = format!(
-                "the row has {} {}, the header has {}{}",
+                "the row has {} {}, but the header has {}{}",
                 row.cells,
                 if row.cells == 1 { "cell" } else { "cells" },
                 self.width,
@@ -296,7 +298,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
             let mut search = text_start;
             loop {
                 let Some(distance) = memchr::memchr(b'"', &bytes[search..]) else {
-                    let reason = "a quote is opened and never closed";
+                    let reason = "a quote is opened but never closed";
                     return if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete };
                 };
                 let quote = search + distance;
@@ -350,7 +352,7 @@ fn text_after_quote(byte: u8, delimiter: u8) -> String {
     let mut reason = "there is text after the closing quote of a cell".to_owned();
     if let Some(found) = foreign_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
         let wanted = delimiter_name(delimiter);
-        reason.push_str(&format!(": {found} seem to separate the cells, but only {wanted} separate cells here"));
+        reason.push_str(&format!(": the cells seem to be separated by {found}, but must be separated by {wanted}"));
     }
     reason
 }
@@ -426,15 +428,19 @@ fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
 fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
     let mixed = columns.iter().filter(|column| column.numbers > 0 && column.texts > 0);
     let others = mixed.clone().count().saturating_sub(NUMBERED_COLUMNS);
-    let others = (others > 0).then(|| format!("Columns that have numbers and texts, too: {others} more."));
+    let others = (others > 0).then(|| match others {
+        1 => "1 more column contains both numbers and strings.".to_owned(),
+        _ => format!("{others} more columns contain both numbers and strings."),
+    });
     let told = mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
         // A JSON string and a colon.
         let name: String = serde_json::from_slice(&key[..key.len() - 1]).unwrap_or_default();
         let name = quoted_name(&name);
         format!(
-            "Of the column {name}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
+            "In the column {name}, {numbers} {} and {texts} {}. Ranges and sorts treat numbers and strings as \
+             different types.",
             if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
-            if *texts == 1 { "is a text" } else { "are texts" },
+            if *texts == 1 { "is a string" } else { "are strings" },
         )
     });
     told.chain(others)
@@ -450,8 +456,8 @@ fn without_names(columns: &[usize]) -> Option<String> {
     let numbers: Vec<String> = columns.iter().take(NUMBERED_COLUMNS).map(ToString::to_string).collect();
     let (numbers, more) = (numbers.join(", "), if columns.len() > NUMBERED_COLUMNS { ", …" } else { "" });
     Some(format!(
-        "{subject} {numbers}{more} of the table {verb} no name: filters and sorts cannot name {object}. Give {object} a \
-         name in the header line, or leave {object} out (in pandas, to_csv with index=False)."
+        "{subject} {numbers}{more} of the table {verb} no name, so filters and sorts cannot refer to {object}. Name \
+         {object} in the header line, or omit {object} (in pandas, use to_csv with index=False)."
     ))
 }
 

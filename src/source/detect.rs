@@ -17,25 +17,25 @@ const HEAD_BYTES: usize = 32;
 /// Bytes of the content, with its first blanks, beyond which that is not looked for.
 const LOOKED_AT_BYTES: usize = 1024;
 
-const HTML: &str = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
+const HTML: &str = "it is an HTML page, perhaps a login page or an error page; valid: json, jsonl, csv, tsv, parquet";
 
 const XML: &str = "it is XML or HTML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
 
-const PARQUET: &str = "it is Parquet; name it by `format`: parquet";
+const PARQUET: &str = "it is Parquet; set `format` to parquet";
 
-const JSON: &str = "it begins as JSON does; name it by `format`: json, or jsonl for one object on each line";
+const JSON: &str = "it looks like JSON; set `format` to json, or to jsonl if each line is an object";
 
-const UTF_16: &str = "it is UTF-16: save it as UTF-8, or convert it, as by `iconv -f utf-16 -t utf-8`";
+const UTF_16: &str = "it is UTF-16: save it as UTF-8, or convert it, for example with `iconv -f utf-16 -t utf-8`";
 
 /// Files that are no sources, by the bytes that they begin with.
 const FOREIGN: [(&[u8], &str); 7] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
-    (b"PK\x05\x06", "it is a ZIP archive with nothing in it"),
-    (b"PK\x03\x04", "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv"),
-    (b"\xd0\xcf\x11\xe0", "it is a spreadsheet or another document of old Office (xls): export the sheet as csv"),
-    (b"SQLite format 3\0", "it is an SQLite database: export a table of it as csv or jsonl"),
-    (b"ARROW1\0", "it is an Arrow file (Feather): write it as parquet"),
+    (b"PK\x05\x06", "it is an empty ZIP archive"),
+    (b"PK\x03\x04", "it is a ZIP archive, such as a spreadsheet (xlsx, ods): export the sheet as csv"),
+    (b"\xd0\xcf\x11\xe0", "it is an old Office document, such as a spreadsheet (xls): export the sheet as csv"),
+    (b"SQLite format 3\0", "it is an SQLite database: export a table as csv or jsonl"),
+    (b"ARROW1\0", "it is an Arrow file (Feather): convert it to parquet"),
 ];
 
 pub(super) struct Evidence<'a> {
@@ -57,7 +57,7 @@ pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceErro
     if let Some(what) = foreign(evidence.content, named) {
         return Err(SourceError::document(match named {
             Some(named) => format!("the source cannot be read as {named}: {what}"),
-            None => format!("the format cannot be told from the content: {what}"),
+            None => format!("the format cannot be detected from the content: {what}"),
         }));
     }
     let format =
@@ -72,7 +72,7 @@ pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceErro
         };
     if evidence.has_records_path && format != SourceFormat::Json {
         return Err(SourceError::document(format!(
-            "a records path was given, which only json sources have, and this one is {format}"
+            "a records path applies only to json sources, but the format is {format}"
         )));
     }
     Ok(format)
@@ -192,7 +192,7 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
     }
     match content.trim_ascii_start().first() {
         None if content.is_empty() => Err(ambiguous("the source is empty")),
-        None => Err(ambiguous("it begins with blanks alone")),
+        None => Err(ambiguous("its beginning contains only whitespace")),
         Some(b'[') => Ok(SourceFormat::Json),
         Some(b'{') if has_records_path => Ok(SourceFormat::Json),
         // An object that does not end with its line is one document. Its decoder says what to do.
@@ -200,7 +200,7 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         // So is the lone body of a push: as a line it would become one entity.
         Some(b'{') if is_lone(content) && is_push(first_line(content)) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
-        _ if first_line(content).contains(&0) => Err(ambiguous("it is binary, and not Parquet")),
+        _ if first_line(content).contains(&0) => Err(ambiguous("it is binary, but not Parquet")),
         Some(_) => by_delimiter(first_line(content)),
     }
 }
@@ -224,8 +224,8 @@ fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
         (true, true) => Err(ambiguous("its first line has both commas and tabs")),
         // Named csv, it would become one column.
         (false, false) if has_semicolon => Err(SourceError::document(
-            "the format cannot be told from the content: its first line has semicolons, and only commas (csv) and tabs (tsv) \
-             separate cells; replace the semicolons by commas or tabs",
+            "the format cannot be detected from the content: its first line has semicolons, but only commas (csv) and \
+             tabs (tsv) separate cells; replace the semicolons with commas or tabs",
         )),
         (false, false) => Err(ambiguous("its first line has neither a comma nor a tab")),
     }
@@ -233,8 +233,7 @@ fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
 
 fn ambiguous(reason: &str) -> SourceError {
     SourceError::document(format!(
-        "the format cannot be told from the content ({reason}); name it by `format`: json, jsonl, csv, \
-         tsv or parquet"
+        "the format cannot be detected from the content ({reason}); set `format` to json, jsonl, csv, tsv, or parquet"
     ))
 }
 

@@ -55,8 +55,8 @@ impl EnvelopeFields {
     /// A member that is a whole number, 0 or more, in any spelling: `7.0` is 7. None when it has not come or is null.
     pub fn integer(&self, name: &str) -> Result<Option<u64>, SourceError> {
         let wanted = match name {
-            "version" => "the number of a version, such as 3",
-            "dataset_id" => "the number of a dataset, such as 7",
+            "version" => "a version number, such as 3",
+            "dataset_id" => "a dataset ID, such as 7",
             _ => "a whole number, 0 or more",
         };
         let wrong = |found: &str| bad(name, wanted, found);
@@ -72,9 +72,9 @@ impl EnvelopeFields {
 
     /// A member that is a text; none when it has not come or is null.
     pub fn text(&self, name: &str) -> Result<Option<String>, SourceError> {
-        self.scalar(name, "a text", |scalar| match scalar {
+        self.scalar(name, "a string", |scalar| match scalar {
             Scalar::String(text) => Ok(Some(text.unescape().into_owned())),
-            other => Err(bad(name, "a text", kind(other))),
+            other => Err(bad(name, "a string", kind(other))),
         })
     }
 
@@ -117,7 +117,7 @@ impl EnvelopeFields {
 }
 
 fn bad(name: &str, wanted: &str, found: &str) -> SourceError {
-    SourceError::BadBody { reason: format!("{name} must be {wanted}; this is {found}") }
+    SourceError::BadBody { reason: format!("{name} must be {wanted}, but is {found}") }
 }
 
 fn kind(scalar: &Scalar<'_>) -> &'static str {

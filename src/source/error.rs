@@ -11,10 +11,10 @@ use crate::storage::budget::SpoolFull;
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Sources may not have this address (400: docs/reference/refreshes.md, A version or nothing).
-    #[error("the source's address cannot be used: {reason}")]
+    #[error("the source URL cannot be used: {reason}")]
     BadAddress { reason: String },
     /// The source did not answer, answered with an error status, or broke off (502).
-    #[error("the source cannot be fetched: {reason}")]
+    #[error("failed to fetch the source: {reason}")]
     Unreachable {
         /// What happened, without credentials or query strings of the address.
         reason: String,
@@ -33,17 +33,18 @@ pub enum SourceError {
     #[error("{reason}")]
     BadBody { reason: String },
     /// The pushed body broke off (400, though the client may have left).
-    #[error("the body broke off: {reason}")]
+    #[error("the body is incomplete: {reason}")]
     Interrupted { reason: String },
     /// The pushed body came too slowly (408).
     #[error(
-        "the body came more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes a second, measured over {seconds} s)"
+        "the body arrived more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes per second, measured over \
+         {seconds} s)"
     )]
     TooSlow { bytes_per_s: u64, seconds: u64 },
     #[error(transparent)]
     Full(#[from] SpoolFull),
     /// Reading a local file or writing the temporary copy failed on this machine.
-    #[error("reading the source failed: {0}")]
+    #[error("failed to read the source: {0}")]
     Io(#[source] io::Error),
 }
 

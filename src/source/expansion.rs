@@ -54,8 +54,8 @@ impl Expansion {
             return Ok(());
         }
         let reason = format!(
-            "the source becomes more than sources.max_expansion ({times}) times what came of it ({came} bytes), and more than \
-             sources.free_expansion_bytes ({free_bytes})"
+            "the source expands too much: its expanded size is more than sources.max_expansion ({times}) times the \
+             {came} bytes received, and also more than sources.free_expansion_bytes ({free_bytes})"
         );
         Err(SourceError::TooLarge { place: None, reason })
     }

@@ -57,14 +57,14 @@ pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Valid
 fn check_status(status: StatusCode) -> Result<(), SourceError> {
     let about = match status {
         // Nothing asked for a part, or for changes.
-        StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which is a part of the document at most",
+        StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which contains only part of the document",
         // An empty version is asked for by an empty document.
-        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which brings no document",
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which contains no document",
         status if status.is_success() => return Ok(()),
-        status if status.is_redirection() => ", without an http or https URL to go on to",
+        status if status.is_redirection() => " without an http or https URL to redirect to",
         _ => "",
     };
-    Err(SourceError::Unreachable { reason: format!("the server answered {status}{about}") })
+    Err(SourceError::Unreachable { reason: format!("the server returned {status}{about}") })
 }
 
 /// A client for one fetch, and where redirects have led it.
@@ -129,7 +129,7 @@ async fn ask(
         None => sent.await,
         Some(until) => match timeout_at(until, sent).await {
             Ok(answer) => answer,
-            Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not answer".to_owned() }),
+            Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not respond".to_owned() }),
         },
     }
 }
@@ -143,9 +143,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), SourceError> {
                 ["", "identity", "gzip", "x-gzip", "zstd"].iter().any(|known| encoding.eq_ignore_ascii_case(known));
             if !is_known {
                 return Err(SourceError::Unreachable {
-                    reason: format!(
-                        "the server answered with the content encoding {encoding:?}, which was not asked for"
-                    ),
+                    reason: format!("the server returned the content encoding {encoding:?}, which was not requested"),
                 });
             }
         }
@@ -206,7 +204,7 @@ fn unreachable(error: reqwest::Error) -> SourceError {
     let error = error.without_url();
     if let Some(refused) = chain(&error).find_map(|cause| cause.downcast_ref::<AddressError>()) {
         let reason = refused.to_string();
-        let reason = if is_redirect { format!("it redirects to another one: {reason}") } else { reason };
+        let reason = if is_redirect { format!("it redirects to a URL that is not allowed: {reason}") } else { reason };
         return SourceError::BadAddress { reason };
     }
     if let Some(name) = chain(&error).find_map(|cause| cause.downcast_ref::<NameError>()) {

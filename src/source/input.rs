@@ -189,9 +189,9 @@ impl Chunks {
             Ok(next) => next.transpose(),
             Err(_) if pause == Some(until) => Ok(Some(Bytes::new())),
             Err(_) if idle == Some(until) => {
-                Err((self.late)(format!("timed out: nothing came for {} s", self.patience.idle.as_secs())))
+                Err((self.late)(format!("timed out: no data arrived for {} s", self.patience.idle.as_secs())))
             }
-            Err(_) => Err((self.late)("timed out: it took too long in all".to_owned())),
+            Err(_) => Err((self.late)("timed out: the transfer took too long".to_owned())),
         }
     }
 }
@@ -251,7 +251,7 @@ impl<R: Read> CountingReader<R> {
 impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.cancelled.is_cancelled() {
-            return Err(into_io(SourceError::Interrupted { reason: "nobody waits for it any more".to_owned() }));
+            return Err(into_io(SourceError::Interrupted { reason: "the request was canceled".to_owned() }));
         }
         let count = loop {
             match self.inner.read(buffer) {

@@ -143,8 +143,8 @@ impl JsonDecoder {
             while self.has_next_member()? {
                 if self.pass_member(level)? {
                     return Err(self.bad(match self.envelope {
-                        Some(_) => format!("the member {ENTITIES} comes twice"),
-                        None => format!("the key at the records path {} comes twice", self.path_to(level + 1)),
+                        Some(_) => format!("the member {ENTITIES} occurs twice"),
+                        None => format!("the key at the records path {} occurs twice", self.path_to(level + 1)),
                     }));
                 }
             }
@@ -238,7 +238,7 @@ impl JsonDecoder {
         strata_json::canonicalize(&object, &mut canonical).map_err(|_| {
             let text = String::from_utf8_lossy(&self.window.unread()[..length]);
             let start: String = text.chars().take(40).collect();
-            self.bad(format!("not a JSON document: {start:?} beside the array of records"))
+            self.bad(format!("invalid JSON outside the array of records: {start:?}"))
         })?;
         self.consume(length);
         Ok(canonical)
@@ -262,13 +262,14 @@ impl JsonDecoder {
             if scanned_bytes > limit_bytes {
                 return Err(match is_item {
                     true => SourceError::too_large(self.place(0), limit_bytes),
-                    false => self
-                        .bad(format!("a text beside the records is larger than limits.entity_bytes ({limit_bytes})")),
+                    false => self.bad(format!(
+                        "a value outside the array of records is larger than limits.entity_bytes ({limit_bytes})"
+                    )),
                 });
             }
             if !self.window.fill()? {
                 let is_whole = scanner.may_end();
-                let cut = "the document ends in the middle of it";
+                let cut = "the document ends in the middle of a value";
                 return match is_item {
                     _ if is_whole => Ok(scanned_bytes),
                     true => Err(SourceError::item(self.place(0), cut)),
@@ -303,27 +304,28 @@ impl JsonDecoder {
         let Some(kind) = kind else { return self.unexpected(found, wanted) };
         if self.envelope.is_some() {
             let what = if level > 0 { ENTITIES } else { "the body" };
-            return self.bad(format!("{what} must be {wanted}; this is {kind}"));
+            return self.bad(format!("{what} must be {wanted}, but is {kind}"));
         }
         if level > 0 {
             let place = self.path_to(level);
-            return SourceError::document(format!("at the records path {place} there is {kind}, not {wanted}"));
+            return SourceError::document(format!("the value at the records path {place} is {kind}, not {wanted}"));
         }
         if self.path.is_empty() && byte == b'{' && self.begins_as_a_push() {
             return SourceError::document(
-                "the document is an object that holds `entities`, not an array: give the path to that array \
-                 (`records_path`), the array alone, or the format jsonl if every line is an entity. Over HTTP, such an \
-                 object is pushed as application/json without a format, its first bracket in the first 65,536 bytes",
+                "the document is an object, not an array; it has the member `entities`. Set `records_path` to the path \
+                 of the array, send only the array, or set `format` to jsonl if every line is an entity. To push such \
+                 an object over HTTP, send it as application/json without a format. The object's first bracket must \
+                 be within the first 65,536 bytes",
             );
         }
         if self.path.is_empty() && byte == b'{' {
             const OBJECT: &str =
-                "the document is an object, not an array: give the path to the array of records in it (`records_path`)";
-            const LINES: &str = "the format jsonl if every line is an object";
+                "the document is an object, not an array: set `records_path` to the path of the array of records";
+            const LINES: &str = "set `format` to jsonl if every line is an object";
             let meant = arrays_of_objects(self.window.unread());
             return SourceError::document(match meant.as_slice() {
                 [] => format!("{OBJECT}, or {LINES}"),
-                meant => format!("{OBJECT}, did you mean {}? Or give {LINES}", meant.join(" or ")),
+                meant => format!("{OBJECT} (did you mean {}?), or {LINES}", meant.join(" or ")),
             });
         }
         SourceError::document(format!("the document is {kind}, not {wanted}"))
@@ -356,8 +358,8 @@ impl JsonDecoder {
 
     fn missing(&self, level: usize) -> SourceError {
         match self.envelope {
-            Some(_) => self.bad(format!("the member {ENTITIES} is missing: the array of entities")),
-            None => self.bad(format!("the document has nothing at the records path {}", self.path_to(level + 1))),
+            Some(_) => self.bad(format!("the array {ENTITIES} is missing")),
+            None => self.bad(format!("the document has no value at the records path {}", self.path_to(level + 1))),
         }
     }
 
@@ -367,11 +369,11 @@ impl JsonDecoder {
         let at = found.map_or_else(String::new, |_| format!(" (line {line}, column {column})"));
         let found = match found {
             None => "the document ends".to_owned(),
-            Some(byte) if byte.is_ascii_graphic() => format!("there is {:?}", char::from(byte)),
-            Some(byte) => format!("there is the byte 0x{byte:02x}"),
+            Some(byte) if byte.is_ascii_graphic() => format!("found {:?}", char::from(byte)),
+            Some(byte) => format!("found the byte 0x{byte:02x}"),
         };
         let after = if self.items == 0 { String::new() } else { format!(" after item {}", self.items) };
-        self.bad(format!("not a JSON document: {found}{after} where {wanted} should be{at}"))
+        self.bad(format!("invalid JSON: expected {wanted}{after}, but {found}{at}"))
     }
 
     /// The first `length` keys of the path, as they are written.

@@ -9,8 +9,9 @@ use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
 
-const LONE_LIST: &str = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
-                         should be the entities, give its path (`records_path`), or push the object as application/json.";
+const LONE_LIST: &str = "The source contains only one entity, whose only field is the array `entities`. To import the \
+                         items of this array as entities, set `records_path` to the path of the array, or push the \
+                         object as application/json.";
 
 pub(super) struct JsonlDecoder {
     window: Window,

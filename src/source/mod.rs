@@ -231,7 +231,7 @@ fn open_as(
     })?;
 
     if options.infer_types == InferTypes::TablesOnly && !matches!(format, SourceFormat::Csv | SourceFormat::Tsv) {
-        let reason = format!("`infer_types` is for csv and tsv, and this is {}; leave it out", format.name());
+        let reason = format!("`infer_types` applies only to csv and tsv, but the format is {}; omit it", format.name());
         return Err(SourceError::BadBody { reason });
     }
     let infers = options.infer_types != InferTypes::No;

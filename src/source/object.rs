@@ -21,7 +21,7 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
     let bad = |reason: String| SourceError::BadAddress { reason };
     let Some(prefix) = prefix else {
         return Err(bad(
-            "no object of the store is open to sources; the operator names a folder in sources.prefix".into()
+            "objects in the store cannot be sources; the operator can set sources.prefix to allow a folder".into(),
         ));
     };
     let mut names = url.key();
@@ -35,9 +35,7 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
     let folder: Vec<&str> = prefix.split('/').collect();
     let is_own = names.first().is_some_and(|first| is_own_folder(first));
     if is_own || strip(names, &folder).is_none_or(<[String]>::is_empty) {
-        return Err(bad(format!(
-            "only objects in the folder {prefix} of the store are open to sources (sources.prefix)"
-        )));
+        return Err(bad(format!("only objects in the store's folder {prefix} (sources.prefix) can be sources")));
     }
     ObjectPath::parse(names.join("/")).map_err(|error| bad(error.to_string()))
 }
@@ -61,23 +59,23 @@ pub(super) async fn open(
     let options = GetOptions { if_none_match: known.and_then(|known| known.etag.clone()), ..GetOptions::default() };
     let answer = timeout(limits.answer_timeout, store.get_opts(path, options)).await;
     let found = match answer {
-        Err(_) => return Err(unreachable("the store did not answer in time")),
+        Err(_) => return Err(unreachable("the store did not respond in time")),
         Ok(Err(object_store::Error::NotModified { .. })) => {
             let known = known.cloned().map(Opened::NotModified);
-            return known.ok_or_else(|| unreachable("the store has not said what changed"));
+            return known.ok_or_else(|| unreachable("the store returned Not Modified to an unconditional request"));
         }
         Ok(Err(object_store::Error::NotFound { .. })) => return Err(unreachable("the store has no such object")),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the store did not give the object of a source");
-            return Err(unreachable("the store did not give the object"));
+            tracing::warn!(%error, "failed to open source object");
+            return Err(unreachable("the store failed to return the object"));
         }
         Ok(Ok(found)) => found,
     };
     let validators = Validators { url: url.as_str().to_owned(), etag: found.meta.e_tag.clone(), last_modified: None };
     let progress = Progress { total_bytes: Some(found.meta.size), ..Progress::default() };
     let chunks = found.into_stream().map_err(|error| {
-        tracing::warn!(%error, "the object of a source broke off");
-        unreachable("the store broke off")
+        tracing::warn!(%error, "failed to read source object");
+        unreachable("the store interrupted the transfer")
     });
     let patience = Patience { idle: limits.idle_timeout, until };
     let body = SourceInput::fetched(chunks.boxed(), patience);
@@ -109,8 +107,8 @@ mod tests {
     #[test]
     fn only_objects_below_the_prefix_are_found() {
         let (data, bucket) = ("./strata-data/store", "s3://bucket/root/");
-        let closed = "! no object of the store is open to sources";
-        let outside = "! only objects in the folder a of the store are open to sources (sources.prefix)";
+        let closed = "! objects in the store cannot be sources";
+        let outside = "! only objects in the store's folder a (sources.prefix) can be sources";
         let elsewhere = "! the object is not in the configured store";
         check("store:///a/x.json", data, None, closed);
         check("s3://bucket/root/a/x.json", bucket, None, closed);
@@ -124,10 +122,15 @@ mod tests {
         check("store:///A/x.json", data, Some("a"), outside);
         check("store:///versions/x.parquet", data, Some("a"), outside);
         check("store:///shared-exports/x.parquet", data, Some("a"), outside);
-        check("store:///Shared-Exports/x", data, Some("shared-exports"), "! only objects in the folder shared-exports");
+        check(
+            "store:///Shared-Exports/x",
+            data,
+            Some("shared-exports"),
+            "! only objects in the store's folder shared-exports",
+        );
         // Even if the configuration let such a prefix pass.
-        check("store:///versions/x.parquet", data, Some("versions"), "! only objects in the folder versions");
-        check("store:///VERSIONS/x.parquet", data, Some("VERSIONS"), "! only objects in the folder VERSIONS");
+        check("store:///versions/x.parquet", data, Some("versions"), "! only objects in the store's folder versions");
+        check("store:///VERSIONS/x.parquet", data, Some("VERSIONS"), "! only objects in the store's folder VERSIONS");
         check("s3://bucket/root/a/x.json", bucket, Some("a"), "a/x.json");
         check("store:///a/x.json", bucket, Some("a"), "a/x.json");
         check("s3://bucket/root/versions/x.parquet", bucket, Some("a"), outside);

@@ -24,7 +24,7 @@ const MEMORY_BYTES: usize = 256 << 10;
 pub enum ReceiveError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("receiving a document: {0}")]
+    #[error("failed to receive the document: {0}")]
     Io(#[from] io::Error),
 }
 

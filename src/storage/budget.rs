@@ -7,17 +7,17 @@ use crate::storage::free_space::{DiskReserve, Looks};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpoolFull {
-    #[error("the sources and bodies of one user take more disk than sources.user_spool_bytes ({limit})")]
+    #[error("one user's sources and request bodies need more disk space than sources.user_spool_bytes ({limit})")]
     User { limit: u64 },
-    #[error("the sources and bodies of all users now take sources.spool_bytes ({limit}) of disk")]
+    #[error("all users' sources and request bodies together have reached sources.spool_bytes ({limit})")]
     All { limit: u64 },
     /// One user spools as much as one may of what no other takes.
     #[error(
-        "the sources and bodies of one user take more than fair.space_percent ({percent}) of the disk that others \
-         leave of sources.spool_bytes ({limit})"
+        "one user's sources and request bodies exceed the user's share of the disk space: fair.space_percent \
+         ({percent}) of the part of sources.spool_bytes ({limit}) that other users are not using"
     )]
     Share { percent: u64, limit: u64 },
-    #[error("the disk of the data directory has less than sources.disk_reserve_bytes ({reserve}) left")]
+    #[error("free space on the disk of the data directory is below sources.disk_reserve_bytes ({reserve})")]
     Disk { reserve: u64 },
 }
 

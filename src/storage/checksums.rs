@@ -49,7 +49,7 @@ pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<()> {
 }
 
 pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>> {
-    let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
+    let damaged = || StorageError::Layout("its list of checksums is invalid".to_owned());
     let digits = text.as_bytes().chunks(CHECKSUM_DIGITS);
     let checksum = |digits: &[u8]| u32::try_from(parse_hexadecimal(digits, CHECKSUM_DIGITS)?).ok();
     digits.map(|digits| checksum(digits).ok_or_else(damaged)).collect()

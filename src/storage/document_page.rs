@@ -89,33 +89,33 @@ impl DocumentPage {
             .set_total_compressed_size(i64::from(location.compressed_page_size))
             .build()?;
         let mut pages = SerializedPageReader::new(Arc::new(run.clone()), &chunk, rows, None)?;
-        let damaged = |what: &str| StorageError::Layout(format!("a page of documents {what}"));
+        let damaged = |what: &str| StorageError::Layout(format!("a document page {what}"));
         let (mut bytes, count) = match pages.get_next_page()? {
             Some(Page::DataPage { buf, num_values, encoding: Encoding::PLAIN, .. }) => (buf, num_values as usize),
             _ => return Err(damaged("is not a plain data page")),
         };
         // Before memory is taken for them.
         if count != rows {
-            return Err(StorageError::Layout(format!("it holds {count} of {rows} documents")));
+            return Err(StorageError::Layout(format!("it contains {count} documents instead of {rows}")));
         }
         if own {
             let most = usize::try_from(column.uncompressed_size()).unwrap_or_default();
-            let size = zstd_frame::size(&bytes, most).ok_or_else(|| damaged("does not tell its size"))?;
+            let size = zstd_frame::size(&bytes, most).ok_or_else(|| damaged("has an invalid size"))?;
             bytes = zstd_frame::decompress(&bytes, size).map_err(|_| damaged("cannot be decompressed"))?.into();
         }
         let mut spans = Vec::with_capacity(count);
         let mut at = 0_usize;
         for _ in 0..count {
             let length = bytes.get(at..at + 4).and_then(|prefix| <[u8; 4]>::try_from(prefix).ok());
-            let length = u32::from_le_bytes(length.ok_or_else(|| damaged("is cut"))?) as usize;
+            let length = u32::from_le_bytes(length.ok_or_else(|| damaged("is truncated"))?) as usize;
             at += 4;
             if bytes.len() - at < length {
-                return Err(damaged("is cut"));
+                return Err(damaged("is truncated"));
             }
             spans.push((at as u32, (at + length) as u32));
             at += length;
         }
-        let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("has no place"))?;
+        let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("is misplaced"))?;
         Ok(DocumentPage::whole(Documents::new(first_row, bytes, spans)))
     }
 

@@ -56,7 +56,7 @@ impl TryFrom<(u8, u32, u32, u32)> for Piece {
         let source = match source {
             0 => Source::Base,
             1 => Source::Own,
-            _ => return Err("a piece lies in neither file"),
+            _ => return Err("an extent belongs to neither file"),
         };
         Ok(Piece { source, row_group, start, rows })
     }
@@ -91,7 +91,7 @@ impl Edit {
             let end = u64::from(piece.start) + u64::from(piece.rows);
             let lies_within = rows.get(piece.row_group as usize).is_some_and(|rows| end <= *rows as u64);
             if piece.rows == 0 || !lies_within || (piece.row_group, u64::from(piece.start)) < next {
-                return Err(StorageError::Layout("its footer is damaged: a piece of its list has no place".to_owned()));
+                return Err(StorageError::Layout("its footer is damaged: an extent is misplaced".to_owned()));
             }
             next = (piece.row_group, end);
         }

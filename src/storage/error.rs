@@ -39,12 +39,12 @@ pub enum StorageError {
     #[error("{0}")]
     Silent(#[source] StoreSilent),
     /// A local file failed: a spool, or one of a query.
-    #[error("a temporary file: {0}")]
+    #[error("temporary file: {0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Full(#[from] super::budget::SpoolFull),
     /// A worker ended early; its own error was reported elsewhere, or it panicked.
-    #[error("a storage worker ended before its work was done")]
+    #[error("a storage worker stopped before it finished")]
     Worker,
     /// Another reader of the same part failed; the cache shares its error.
     #[error("{0}")]
@@ -61,7 +61,7 @@ pub struct StoreGone {
 
 /// A directory whose system does not end a read. A cause of its own, as [`StoreGone`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the store has not answered for 20 s")]
+#[error("the store has not responded for 20 s")]
 pub struct StoreSilent;
 
 /// The directory that all local files lie in is not there. Carried by an [`io::Error`].
@@ -78,7 +78,7 @@ impl From<DirectoryGone> for io::Error {
 /// The directory of temporary files takes none: it cannot be made again, or does not let this process. Carried by an
 /// [`io::Error`].
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the directory of temporary files, {}, cannot be used: {cause}", .directory.display())]
+#[error("the directory for temporary files ({}) cannot be used: {cause}", .directory.display())]
 pub struct NoTemporaryFiles {
     pub directory: PathBuf,
     /// What the system says. Several may wait for one file.
@@ -117,7 +117,7 @@ impl StorageError {
 
     /// That the cache holds a part of another kind under a key.
     pub(super) fn wrong_part() -> StorageError {
-        StorageError::Layout("the cache holds another part under this key".to_owned())
+        StorageError::Layout("the cache contains a different part under this key".to_owned())
     }
 
     /// That bytes which may be damaged make a decoder panic.

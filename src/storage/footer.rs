@@ -85,11 +85,11 @@ impl Footer {
         let text = metadata_of(metadata, METADATA_KEY)
             .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
         let layout = Layout::parse(text)?;
-        let sealed_from =
-            sealed_from.ok_or_else(|| StorageError::Layout("its end is damaged: its seal is missing".to_owned()))?;
+        let sealed_from = sealed_from
+            .ok_or_else(|| StorageError::Layout("its end is damaged: the footer checksum is missing".to_owned()))?;
         let pages = pages?;
         let checksums = metadata_of(metadata, CHECKSUMS_KEY)
-            .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))?;
+            .ok_or_else(|| StorageError::Layout("its footer contains no checksums".to_owned()))?;
         let mut checksums = parse_checksums(checksums)?.into_iter();
         let stored_schema = metadata.file_metadata().schema_descr_ptr();
         let mut outline = OutlineBuilder::new(stored_schema.num_columns());
@@ -111,7 +111,8 @@ impl Footer {
         let Some(outline) = Outline::read(bytes, size_bytes)? else { return Ok(None) };
         let texts = outline.texts()?;
         let text = texts.get(METADATA_KEY);
-        let layout = Layout::parse(text.ok_or_else(|| StorageError::Layout("its outline has no layout".to_owned()))?)?;
+        let layout =
+            Layout::parse(text.ok_or_else(|| StorageError::Layout("its footer index has no layout".to_owned()))?)?;
         let stored_schema = Arc::new(ArrowSchemaConverter::new().convert(&layout.schema())?);
         let footer = Footer::of(outline, &texts, layout, stored_schema, sealed_from, size_bytes)?;
         Ok(Some(Footer { has_outline: true, ..footer }))
@@ -128,7 +129,7 @@ impl Footer {
         let profile = texts.get(PROFILE_KEY).and_then(|text| serde_json::from_str::<ProfileLocation>(text).ok());
         let profile = profile
             .filter(|location| location.is_within(size_bytes))
-            .ok_or_else(|| StorageError::Layout("its footer is damaged: its profile has no place".to_owned()))?;
+            .ok_or_else(|| StorageError::Layout("its footer is damaged: its profile is misplaced".to_owned()))?;
         let mut row_groups = Vec::with_capacity(outline.row_groups);
         let mut first = 0;
         for rows in (0..outline.row_groups).map(|row_group| outline.rows(row_group)) {
@@ -136,7 +137,10 @@ impl Footer {
             first += u64::from(rows);
         }
         if first != layout.own_entities() {
-            return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.own_entities())));
+            return Err(StorageError::Layout(format!(
+                "it contains {first} entities instead of {}",
+                layout.own_entities()
+            )));
         }
         let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
         if let Some(edit) = &layout.edit {
@@ -151,9 +155,7 @@ impl Footer {
         let schema = reading_schema(&layout);
         let columns = [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), outline.columns];
         if columns != [schema.fields().len(); 3] {
-            return Err(StorageError::Layout(
-                "its footer is damaged: its columns are not those of its layout".to_owned(),
-            ));
+            return Err(StorageError::Layout("its footer is damaged: its columns do not match its layout".to_owned()));
         }
         // The types of the file are those that readers want, as far as both can say it.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());

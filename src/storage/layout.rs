@@ -193,17 +193,17 @@ impl Layout {
 
     pub fn parse(text: &str) -> Result<Layout> {
         let layout: Layout =
-            serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
+            serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("invalid metadata: {error}")))?;
         if layout.format_version != FORMAT_VERSION {
             let version = layout.format_version;
             return Err(StorageError::Layout(format!(
-                "it has format {version}, and this build reads format {FORMAT_VERSION}"
+                "it has format {version}, but this build supports only format {FORMAT_VERSION}"
             )));
         }
         let is_consistent = layout.edit.as_ref().is_none_or(|edit| {
             layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
         });
-        if is_consistent { Ok(layout) } else { Err(StorageError::Layout("its metadata contradicts itself".to_owned())) }
+        if is_consistent { Ok(layout) } else { Err(StorageError::Layout("its metadata is inconsistent".to_owned())) }
     }
 }
 

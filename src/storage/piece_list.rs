@@ -32,16 +32,16 @@ impl PieceList {
     pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList> {
         let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
         if base.layout.edit.is_some() {
-            return damaged("its base is an edited file itself");
+            return damaged("its base is also an edited file");
         }
         if base.layout.content_sha256 != edit.base.content_sha256 {
-            return damaged("its base is another file than that it was made of");
+            return damaged("its base is not the file that this edited file was created from");
         }
         // They may have been retired since.
         let mut columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
         let are_equal = columns.all(|(own, base)| *own == ShreddedColumn { retired: own.retired, ..base.clone() });
         if !are_equal || own.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
-            return damaged("its base has other columns");
+            return damaged("its base has different columns");
         }
         let rows: Vec<usize> = base.row_groups.iter().map(|row_group| row_group.rows).collect();
         edit.check(Source::Base, &rows)?;

@@ -10,29 +10,29 @@ use super::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilen
 pub enum Shortage {
     #[error("a disk is full")]
     DiskFull,
-    #[error("there are no file descriptors left")]
+    #[error("no file descriptors are left")]
     Descriptors,
-    #[error("the system has no memory left")]
+    #[error("the system is out of memory")]
     Memory,
-    #[error("the system starts no further thread: there is no memory, or there are too many")]
+    #[error("the system cannot start another thread: it has run out of memory or reached its thread limit")]
     Threads,
     /// The disk takes no writes, or does not let this process read.
-    #[error("the disk refuses access")]
+    #[error("access to the disk is denied")]
     Denied,
     /// An S3 store refuses a request, for which the credentials lack this permission, where that is known.
-    #[error("the S3 store of the version files refuses access: the credentials lack {}", lacked(*.0))]
+    #[error("the S3 version file store denied access: the credentials lack {}", lacked(*.0))]
     Forbidden(Option<&'static str>),
-    #[error("the S3 store of the version files does not accept the credentials")]
+    #[error("the S3 version file store rejected the credentials")]
     Credentials,
     /// The store does not answer, or answers that it cannot.
-    #[error("the store of the version files does not answer")]
+    #[error("the version file store is not responding")]
     Unreachable,
-    #[error("the store of the version files is missing")]
+    #[error("the version file store is missing")]
     Gone,
     #[error("the data directory is missing")]
     NoDirectory,
     /// The directory of temporary files cannot be used, for another reason than those above.
-    #[error("the directory of temporary files cannot be used{}", unusable(*.0))]
+    #[error("the directory for temporary files cannot be used{}", unusable(*.0))]
     NoTemporaryFiles(io::ErrorKind),
 }
 
@@ -75,9 +75,9 @@ impl Shortage {
 
 fn unusable(kind: io::ErrorKind) -> &'static str {
     match kind {
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": something else is in its place",
-        io::ErrorKind::PermissionDenied => ": the disk refuses access",
-        io::ErrorKind::ReadOnlyFilesystem => ": the disk takes no writes",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": its path is not a directory",
+        io::ErrorKind::PermissionDenied => ": access to the disk is denied",
+        io::ErrorKind::ReadOnlyFilesystem => ": the disk is read-only",
         // The log tells the cause.
         _ => "",
     }
@@ -233,17 +233,17 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_with_temporary_files_is_a_shortage() {
-        const UNUSABLE: &str = "the directory of temporary files cannot be used";
+        const UNUSABLE: &str = "the directory for temporary files cannot be used";
         for (code, expected) in [
-            (1, format!("{UNUSABLE}: the disk refuses access")),
+            (1, format!("{UNUSABLE}: access to the disk is denied")),
             (2, UNUSABLE.to_owned()),
             (5, UNUSABLE.to_owned()),
-            (13, format!("{UNUSABLE}: the disk refuses access")),
-            (17, format!("{UNUSABLE}: something else is in its place")),
-            (20, format!("{UNUSABLE}: something else is in its place")),
-            (24, "there are no file descriptors left".to_owned()),
+            (13, format!("{UNUSABLE}: access to the disk is denied")),
+            (17, format!("{UNUSABLE}: its path is not a directory")),
+            (20, format!("{UNUSABLE}: its path is not a directory")),
+            (24, "no file descriptors are left".to_owned()),
             (28, "a disk is full".to_owned()),
-            (30, format!("{UNUSABLE}: the disk takes no writes")),
+            (30, format!("{UNUSABLE}: the disk is read-only")),
         ] {
             let cause = Arc::new(io::Error::from_raw_os_error(code));
             let error = StorageError::Io(NoTemporaryFiles { directory: "tmp".into(), cause }.into());

@@ -117,7 +117,7 @@ impl Lines {
         if read == 0 {
             return match self.read.clone().finalize() == self.written {
                 true => Ok(None),
-                false => Err(std::io::Error::other("it was damaged on the disk").into()),
+                false => Err(std::io::Error::other("it was damaged on disk").into()),
             };
         }
         self.read.update(&out[start..]);

@@ -78,7 +78,7 @@ impl Store {
     pub async fn identity(&self) -> Result<Option<String>> {
         let path = object_store::path::Path::from(IDENTITY);
         match self.check_regular(&path).await {
-            Err(StorageError::Layout(_)) => return Err(StorageError::gone("its strata.id is no regular file")),
+            Err(StorageError::Layout(_)) => return Err(StorageError::gone("its strata.id is not a regular file")),
             checked => checked?,
         }
         let found = match self.objects.get(&path).await {
@@ -106,7 +106,7 @@ impl Store {
             Err(error) => return Err(error.into()),
         }
         self.persist(&path).await?;
-        self.identity().await?.ok_or(StorageError::gone("it keeps nothing"))
+        self.identity().await?.ok_or(StorageError::gone("it does not contain strata.id after a successful write"))
     }
 
     pub fn expect_identity(&self, identity: String) {
@@ -126,10 +126,10 @@ impl Store {
         let Some(expected) = self.identity.get() else { return Ok(()) };
         match self.identity().await {
             Ok(Some(found)) if found == *expected => Ok(()),
-            Ok(Some(_)) => Err(StorageError::gone("another one is in its place")),
+            Ok(Some(_)) => Err(StorageError::gone("a different store is in its place")),
             Ok(None) => Err(StorageError::gone("it has no strata.id")),
             Err(error) if self.directory.is_some() && Shortage::of(&error).is_none() && is_away(&error) => {
-                Err(StorageError::gone("its directory is not there"))
+                Err(StorageError::gone("its directory does not exist"))
             }
             Err(error) => Err(error),
         }
@@ -158,7 +158,7 @@ impl Store {
     pub async fn check_regular(&self, path: &object_store::path::Path) -> Result<()> {
         let Some(file) = self.file_of(path) else { return Ok(()) };
         match blocking(move || std::fs::metadata(file)).await? {
-            Ok(found) if !found.is_file() => Err(StorageError::Layout("it is no regular file".to_owned())),
+            Ok(found) if !found.is_file() => Err(StorageError::Layout("it is not a regular file".to_owned())),
             _ => Ok(()),
         }
     }
@@ -231,15 +231,15 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store> {
             let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
             let path = parsed
                 .to_file_path()
-                .map_err(|()| wrong("a file URL needs an absolute path, as in file:///var/lib/strata".into()))?;
+                .map_err(|()| wrong("a file URL needs an absolute path, such as file:///var/lib/strata".into()))?;
             directory(path)
         }
         Some(("memory", "")) => Ok(Store::nowhere()),
-        Some(("memory", _)) => Err(wrong("a store in memory takes no path: memory://".into())),
+        Some(("memory", _)) => Err(wrong("an in-memory store cannot have a path; use memory://".into())),
         Some(("s3", rest)) => {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
             if bucket.is_empty() {
-                return Err(wrong("the bucket is missing, as in s3://bucket/prefix".into()));
+                return Err(wrong("the bucket is missing; valid: s3://bucket/prefix".into()));
             }
             let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_allow_http(s3.allow_http);
             let options = [
@@ -267,7 +267,7 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store> {
             Ok(Store { probed: Some(probed), ..Store::from(build(builder)?) })
         }
         Some((scheme, _)) => Err(wrong(format!(
-            "the scheme `{scheme}` is none of a directory path, file://, s3://bucket/prefix, memory://"
+            "unknown scheme `{scheme}`; valid: a directory path, file://, s3://bucket/prefix, memory://"
         ))),
     }
 }
@@ -278,7 +278,7 @@ fn objects(store: impl ObjectStore) -> Store {
 
 fn directory(path: PathBuf) -> Result<Store> {
     if std::fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
-        let reason = "it is there, and is no directory".to_owned();
+        let reason = "it exists, but is not a directory".to_owned();
         return Err(StorageError::Url { url: path.display().to_string(), reason });
     }
     durable::create_directory(&path)?;

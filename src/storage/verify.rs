@@ -40,7 +40,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
                 content.update(document);
                 content.update(b"\n");
                 let text = std::str::from_utf8(document)
-                    .map_err(|_| damaged(&format!("entity {} is not UTF-8", entities + 1)))?;
+                    .map_err(|_| damaged(&format!("entity {} is not valid UTF-8", entities + 1)))?;
                 documents.texts.push(text.to_owned());
                 entities += 1;
                 if documents.texts.len() == BATCH_ROWS {
@@ -50,7 +50,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         }
         (documents, shredder) = documents.compare(shredder).await?;
         if documents.first != reader.footer.row_groups[row_group].rows {
-            return Err(damaged("a row group lacks entities"));
+            return Err(damaged("a row group has the wrong number of entities"));
         }
         let rows = documents.first;
         let computed = shredder.take_shapes().map(|bytes| Shapes::decode(&bytes, rows)).transpose();
@@ -58,23 +58,23 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         if let (Some(stored), Some(computed)) = (reader.shapes(row_group).await?, computed)
             && *stored != computed
         {
-            return Err(damaged("the shapes are not those of the documents"));
+            return Err(damaged("the path index does not match the documents"));
         }
         pace.spent(reader.stored_bytes(row_group)).await;
     }
     let layout = &reader.footer.layout;
     if entities != layout.own_entities() {
-        return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
+        return Err(damaged(&format!("it contains {entities} entities instead of {}", layout.own_entities())));
     }
     let profile = list.profile().await?;
     if (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes) {
-        return Err(damaged("its profile is that of another version"));
+        return Err(damaged("its profile belongs to another version"));
     }
     let content = hex::encode(content.finalize());
     match &list.layout().edit {
         None => Ok(content),
         Some(edit) if edit.own_sha256 == content => Ok(edit.content_sha256()),
-        Some(_) => Err(damaged("its entities are not those that edits brought")),
+        Some(_) => Err(damaged("its delta entities do not match their hash")),
     }
 }
 
@@ -109,11 +109,11 @@ impl Documents {
         for (index, stored) in self.columns.iter().enumerate() {
             let (expected, name) = (batch.column(index + 1), schema.field(index + 1).name());
             if stored.len() < self.first + rows {
-                return Err(damaged(&format!("the column {name} lacks entities")));
+                return Err(damaged(&format!("the column {name} has too few rows")));
             }
             let stored = cast(&stored.slice(self.first, rows), expected.data_type())?;
             if *stored != **expected {
-                return Err(damaged(&format!("the column {name} is not that of the documents")));
+                return Err(damaged(&format!("the column {name} does not match the documents")));
             }
         }
         shredder.recycle(batch);

@@ -27,7 +27,7 @@ pub(super) fn decompress(frame: &[u8], size: usize) -> io::Result<Vec<u8>> {
         context.decompress(frame, size)
     })?;
     if bytes.len() != size {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame has another length than it tells"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a frame does not match its header"));
     }
     Ok(bytes)
 }

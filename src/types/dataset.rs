@@ -33,7 +33,9 @@ impl About {
         [("description", description, limits::DESCRIPTION_CHARACTERS), ("licence", licence, limits::LICENCE_CHARACTERS)]
             .into_iter()
             .find_map(|(field, text, characters)| match text {
-                Some(text) if text.contains('\0') => Some((field, "it must not hold the character U+0000".to_owned())),
+                Some(text) if text.contains('\0') => {
+                    Some((field, "it must not contain the character U+0000".to_owned()))
+                }
                 Some(text) if text.chars().nth(characters).is_some() => {
                     Some((field, format!("it is longer than {characters} characters")))
                 }
@@ -159,12 +161,12 @@ pub struct DatasetName {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDatasetName {
-    #[error("it must hold at least one letter or digit")]
+    #[error("it must contain at least one letter or digit")]
     Empty,
     #[error("it must have at most {} characters", DatasetName::MAX_CHARACTERS)]
     TooLong,
     /// It holds U+0000, which databases cannot store.
-    #[error("it must not hold the character U+0000")]
+    #[error("it must not contain the character U+0000")]
     Nul,
 }
 
@@ -249,7 +251,7 @@ pub enum RefreshTrigger {
 names!(
     RefreshTrigger { Schedule = "schedule", Ping = "ping", Manual = "manual", Import = "import" },
     UnknownTrigger,
-    "{0:?} is not a trigger of a refresh; valid: schedule, ping, manual, import"
+    "{0:?} is not a refresh trigger; valid: schedule, ping, manual, import"
 );
 
 #[cfg(test)]

@@ -29,13 +29,13 @@ pub struct IndexSettings {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidIndex {
-    #[error("{0:?} is not a path: it must name a field, such as `name` or `stock.berlin`")]
+    #[error("{0:?} is not a path: a path must name a field, such as `name` or `stock.berlin`")]
     NoPath(String),
-    #[error("a path of {0} bytes with its escapes is too long; valid: at most {INDEX_PATH_BYTES} bytes")]
+    #[error("a path is {0} bytes long, including its escapes; valid: at most {INDEX_PATH_BYTES} bytes")]
     LongPath(usize),
-    #[error("`{0}` is both in always and in never; valid: one of them")]
+    #[error("`{0}` is in both `always` and `never`; valid: only one of them")]
     Both(Path),
-    #[error("{0} paths are too many; valid: at most {INDEX_PATHS} in always, and as many in never")]
+    #[error("a list contains {0} paths; valid: at most {INDEX_PATHS} in `always` and {INDEX_PATHS} in `never`")]
     TooMany(usize),
 }
 

@@ -49,55 +49,55 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Bytes of a query string as sent, or of the query parameters of a tool call in total
+    /// Bytes of a query string as sent, or of all query parameters of a tool call
     QUERY_BYTES = 32 << 10, Beyond::Status(414);
-    /// Filters, listed paths, and keywords of a query in total
+    /// Filters, listed paths, and keywords in a query, in total
     ITEMS = 1_000, Beyond::Status(400);
     /// Keys in a path
     PATH_KEYS = 128, Beyond::Status(400);
-    /// Bytes of the names in the header `X-Unknown-Parameters` or `X-Unknown-Fields`
+    /// Bytes of the names in an `X-Unknown-Parameters` or `X-Unknown-Fields` header
     UNKNOWN_HEADER_BYTES = 1_024, Beyond::LeftOut;
-    /// Bytes of the `Link` header; strata omits `prev` first, then `next`
+    /// Bytes of a `Link` header; strata omits `prev` first, then `next`
     LINK_BYTES = 2 << 10, Beyond::LeftOut;
     /// Nesting levels of an entity, including the entity itself
     ENTITY_DEPTH = 128, Beyond::Status(422);
-    /// Bytes of a table's column names in total
+    /// Bytes of all column names of a table
     COLUMN_NAME_BYTES = 16 << 20, Beyond::Status(400);
     /// Datasets on a page of `/dataset/list`
     LISTED_DATASETS = 1_000, Beyond::LeftOut;
-    /// Entries of `/dataset/attempts` or `/webhook/deliveries` that strata returns per page and stores per dataset
+    /// Entries on a page of `/dataset/attempts` or `/webhook/deliveries`, and entries stored per dataset
     HISTORY = 1_000, Beyond::LeftOut;
-    /// Days for which strata stores usage, or that `/dataset/usage` returns
+    /// Days of usage that strata stores and that `/dataset/usage` returns
     USAGE_DAYS = 400, Beyond::LeftOut;
-    /// Characters of a dataset's name
+    /// Characters of a dataset name
     DATASET_NAME_CHARACTERS = 200, Beyond::Status(400);
-    /// Characters of a dataset's description
+    /// Characters of a dataset description
     DESCRIPTION_CHARACTERS = 4_000, Beyond::Status(400);
-    /// Characters of a dataset's license
+    /// Characters of a dataset license
     LICENCE_CHARACTERS = 1_000, Beyond::Status(400);
     /// Datasets on a page of `/datasets`
     LISTINGS = 1_000, Beyond::LeftOut;
     /// Characters of `q` in a request to `/datasets`
     LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
-    /// Bytes of a dashboard form for signing in or out, or of the fields sent with an uploaded file
+    /// Bytes of a sign-in or sign-out form in the dashboard, or of the fields sent with an upload
     FORM_BYTES = 64 << 10, Beyond::Status(413);
     /// Bytes of a dashboard form for signed-in users
     USER_FORM_BYTES = 1 << 20, Beyond::Status(413);
-    /// Bytes of a form of the dashboard's entity editor
+    /// Bytes of a form in the dashboard's entity editor
     EDITOR_FORM_BYTES = 6 * EDITOR_BYTES + (1 << 20), Beyond::Status(413);
     /// Bytes of the text in the dashboard's entity editor
     EDITOR_BYTES = 3 * PAGE_BYTES, Beyond::Status(413);
-    /// Positions that a dashboard form can remove at once
+    /// Entities that you can remove at once in the dashboard
     EDITOR_POSITIONS = 1_000, Beyond::Status(400);
     /// Modified entities that the dashboard examines to summarize a diff
     SUMMARY_ENTITIES = 1_000, Beyond::LeftOut;
     /// Entities on a dashboard page
     PAGE_ENTITIES = 200, Beyond::LeftOut;
-    /// Bytes of entities, as JSON, on a dashboard page
+    /// Bytes of the entities on a dashboard page, measured as JSON
     PAGE_BYTES = 2 << 20, Beyond::LeftOut;
-    /// Streams of refresh progress that a user can have open at the same time
+    /// Refresh progress streams that a user can have open at the same time
     REFRESH_STREAMS = 4, Beyond::Status(429);
-    /// Bytes of the URL of a source or webhook
+    /// Bytes of a source or webhook URL
     URL_BYTES = 8 << 10, Beyond::Status(400);
     /// Bytes of `records_path`
     RECORDS_PATH_BYTES = 1_024, Beyond::Status(400);
@@ -107,19 +107,19 @@ limits! {
     INDEX_PATHS = 64, Beyond::Status(400);
     /// Bytes of a path in `index`, including escapes
     INDEX_PATH_BYTES = 1_024, Beyond::Status(400);
-    /// Bytes of a webhook's secret
+    /// Bytes of a webhook secret
     WEBHOOK_SECRET_BYTES = 1_024, Beyond::Status(400);
-    /// Values in the JSON body of a management call, excluding entities; each bracket and brace counts as one more
+    /// Values in the JSON body of a management call, excluding entities; each array or object counts twice
     BODY_VALUES = 10_000, Beyond::Status(400);
-    /// Bytes of a pushed body before and after decompression, to the opening brace of an object with `entities`
+    /// Bytes that precede the opening brace of a pushed object with `entities`, both compressed and decompressed
     BRACKET_WITHIN_BYTES = 64 << 10, Beyond::Status(422);
-    /// Bytes of the request body of `/session/login`
+    /// Bytes of a `/session/login` request body
     LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
     /// Bytes of a password
     PASSWORD_BYTES = 1_024, Beyond::Status(401);
     /// Bytes of an email address
     EMAIL_BYTES = 254, Beyond::Command;
-    /// Bytes of an API token's name
+    /// Bytes of an API token name
     TOKEN_NAME_BYTES = 200, Beyond::Status(400);
     /// API tokens per user
     TOKENS = 100, Beyond::Status(409);
@@ -127,13 +127,13 @@ limits! {
     TOKEN_LIFETIME_S = 3_153_600_000, Beyond::Status(400);
     /// Sessions per user; if a login exceeds the limit, strata ends the least recently used session
     SESSIONS = 100, Beyond::LeftOut;
-    /// Bytes of a message to `/mcp`, excluding entities that it pushes or edits
+    /// Bytes of a message to `/mcp`, excluding pushed and edited entities
     TOOL_MESSAGE_BYTES = 128 << 10, Beyond::Status(413);
     /// Nesting levels of an entity in a message to `/mcp`
     TOOL_ENTITY_DEPTH = ENTITY_DEPTH - 4, Beyond::Status(400);
     /// Datasets on a page of the tools `list_datasets` and `list_public_datasets`
     TOOL_LISTED_DATASETS = 200, Beyond::ToolError;
-    /// Bytes of a tool's result
+    /// Bytes of a tool result
     TOOL_RESULT_BYTES = 256 << 10, Beyond::ToolError;
     /// Bytes of the entities that the tool `pull_for_edit` returns
     TOOL_PULL_BYTES = 1 << 20, Beyond::ToolError;

@@ -55,14 +55,14 @@ impl TryFrom<Vec<String>> for Roles {
         let mut roles = Roles { has: [false; Role::ALL.len()] };
         for name in names {
             let role = Role::ALL.into_iter().find(|role| role.name() == name.trim());
-            let role = role.ok_or_else(|| format!("{:?} is no role; valid: http, refresh, query", name.trim()))?;
+            let role = role.ok_or_else(|| format!("{:?} is not a role; valid: http, refresh, query", name.trim()))?;
             if std::mem::replace(&mut roles.has[role as usize], true) {
-                return Err(format!("{} is there twice", role.name()));
+                return Err(format!("{} is listed twice", role.name()));
             }
         }
         match roles.iter().next() {
             Some(_) => Ok(roles),
-            None => Err("it is empty; a process has at least one of the roles http, refresh and query".to_owned()),
+            None => Err("it is empty; valid: one or more of the roles http, refresh, and query".to_owned()),
         }
     }
 }
@@ -98,7 +98,7 @@ impl TryFrom<String> for NodeId {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         match (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
             true => Ok(NodeId(text)),
-            false => Err("a node is named by 1 to 64 letters, digits, `-`, `_` and `.`".to_owned()),
+            false => Err("a node name must consist of 1 to 64 letters, digits, `-`, `_`, and `.`".to_owned()),
         }
     }
 }
@@ -129,10 +129,10 @@ mod tests {
     fn roles_that_are_none_or_twice_are_refused() {
         for (names, reason) in [
             (&[][..], "it is empty"),
-            (&["http", "worker"], "\"worker\" is no role; valid: http, refresh, query"),
-            (&["HTTP"], "no role"),
-            (&[""], "no role"),
-            (&["http", "http"], "http is there twice"),
+            (&["http", "worker"], "\"worker\" is not a role; valid: http, refresh, query"),
+            (&["HTTP"], "not a role"),
+            (&[""], "not a role"),
+            (&["http", "http"], "http is listed twice"),
         ] {
             let refused = roles(names).expect_err("no roles");
             assert!(refused.contains(reason), "{names:?}: {refused}");

@@ -24,7 +24,7 @@ pub enum PathError {
     #[error("the path is empty: it must name a field, such as `name` or `stock.berlin`")]
     Empty,
     /// A `path:value` has no unescaped colon.
-    #[error("there is no colon: it must have the form `path:value`, with `\\:` for a colon in a field name")]
+    #[error("the colon is missing: use the form `path:value`, with `\\:` for a colon in a field name")]
     NoColon,
 }
 

@@ -26,9 +26,10 @@ const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 /// 14 combinations, because no century is among them. A search from the present would go on for 3,000 years.
 const SEARCHED_YEARS: i32 = 28;
 
-pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month, month, day of week, each *, a number, a list 1,15, \
-                                 a range 1-5 or steps */10, such as \"0 2 * * *\" (each night at 2:00), \"*/15 * * * *\" (each \
-                                 quarter of an hour) or \"30 6 * * MON-FRI\"; or null for no schedule";
+pub const SCHEDULE_FORM: &str = "five fields in UTC (minute, hour, day of month, month, day of week), each of which is \
+                                 *, a number, a list such as 1,15, a range such as 1-5, or steps such as */10; for \
+                                 example \"0 2 * * *\" (every day at 2:00), \"*/15 * * * *\" (every 15 minutes), \
+                                 or \"30 6 * * MON-FRI\"; or null for no schedule";
 
 /// The moments at which a dataset is due.
 ///
@@ -97,19 +98,19 @@ impl FromStr for Schedule {
         let fields: Vec<&str> = text.split_whitespace().collect();
         match fields.len() {
             5 => {}
-            6 => return Err(invalid("it has six fields, and seconds are not taken".to_owned())),
+            6 => return Err(invalid("it has six fields, but seconds are not supported".to_owned())),
             1 => return Err(invalid("it has 1 field, not five".to_owned())),
             count => return Err(invalid(format!("it has {count} fields, not five"))),
         }
         if text.contains('@') {
-            return Err(invalid("nicknames such as @daily are not taken".to_owned()));
+            return Err(invalid("nicknames such as @daily are not supported".to_owned()));
         }
         let expression = fields.join(" ");
         let cron = parser().parse(&expression).map_err(|_| invalid(wrong_field(&fields)))?;
         let schedule = Self { expression, cron };
         let searched_from = Utc.with_ymd_and_hms(YEAR_UPPER_LIMIT - SEARCHED_YEARS, 1, 1, 0, 0, 0).single();
         if searched_from.and_then(|from| schedule.next_after(from)).is_none() {
-            return Err(invalid("no date fits it".to_owned()));
+            return Err(invalid("it matches no date".to_owned()));
         }
         Ok(schedule)
     }
@@ -130,14 +131,14 @@ fn wrong_field(fields: &[&str]) -> String {
         parser().parse(&expression.join(" "))
     };
     let Some(index) = (0..FIELDS.len().min(fields.len())).find(|index| alone(*index).is_err()) else {
-        return "its fields do not fit together".to_owned();
+        return "the combination of its fields is invalid".to_owned();
     };
     let ((name, range), field) = (&FIELDS[index], fields[index]);
     let bounds = field.split(',').filter_map(|item| item.split('/').next()).flat_map(|item| item.split('-'));
     let mut numbers = bounds.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
     match numbers.find(|text| text.parse().map_or(true, |number| !range.contains(&number))) {
-        Some(number) => format!("{name} {number} is not from {} to {}", range.start(), range.end()),
-        None => format!("the field {field:?} ({name}) is not understood"),
+        Some(number) => format!("{name} {number} is not between {} and {}", range.start(), range.end()),
+        None => format!("the field {field:?} ({name}) is invalid"),
     }
 }
 
@@ -203,21 +204,21 @@ mod tests {
             ("@daily", "it has 1 field, not five;"),
             ("@daily @daily @daily @daily @daily", "nicknames"),
             ("0 0 * *", "it has 4 fields"),
-            ("0 0 2 * * *", "seconds are not taken"),
+            ("0 0 2 * * *", "seconds are not supported"),
             ("0 0 0 2 * * 2030", "it has 7 fields"),
-            ("60 0 * * *", ": minute 60 is not from 0 to 59; "),
-            ("0 24 * * *", ": hour 24 is not from 0 to 23; "),
-            ("0 1,25-26 * * *", ": hour 25 is not from 0 to 23; "),
-            ("0 0 0 * *", ": day of month 0 is not from 1 to 31; "),
-            ("0 0 * 13 *", ": month 13 is not from 1 to 12; "),
-            ("0 0 * * 8", ": day of week 8 is not from 0 to 7; "),
-            ("*/0 * * * *", ": the field \"*/0\" (minute) is not understood; "),
-            ("5-1 * * * *", ": the field \"5-1\" (minute) is not understood; "),
-            ("* a * * *", ": the field \"a\" (hour) is not understood; "),
-            ("-1 * * * *", ": the field \"-1\" (minute) is not understood; "),
-            ("0 0 31 2 *", "no date fits it"),
-            ("0 0 30 2 *", "no date fits it"),
-            ("0 0 31 4,6,9,11 *", "no date fits it"),
+            ("60 0 * * *", ": minute 60 is not between 0 and 59; "),
+            ("0 24 * * *", ": hour 24 is not between 0 and 23; "),
+            ("0 1,25-26 * * *", ": hour 25 is not between 0 and 23; "),
+            ("0 0 0 * *", ": day of month 0 is not between 1 and 31; "),
+            ("0 0 * 13 *", ": month 13 is not between 1 and 12; "),
+            ("0 0 * * 8", ": day of week 8 is not between 0 and 7; "),
+            ("*/0 * * * *", ": the field \"*/0\" (minute) is invalid; "),
+            ("5-1 * * * *", ": the field \"5-1\" (minute) is invalid; "),
+            ("* a * * *", ": the field \"a\" (hour) is invalid; "),
+            ("-1 * * * *", ": the field \"-1\" (minute) is invalid; "),
+            ("0 0 31 2 *", "it matches no date"),
+            ("0 0 30 2 *", "it matches no date"),
+            ("0 0 31 4,6,9,11 *", "it matches no date"),
             (&"0,".repeat(200), "longer than 200 bytes"),
         ] {
             let error = text.parse::<Schedule>().unwrap_err().to_string();

@@ -47,9 +47,9 @@ impl ObjectUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceUrl {
     /// The scheme is missing, or sources do not have it.
-    #[error("{0}; a source is an http, https, s3 or store URL")]
+    #[error("{0}; valid: an http, https, s3, or store URL")]
     Scheme(String),
-    #[error("{0}, as in store:///incoming/a.json or s3://bucket/incoming/a.json")]
+    #[error("{0}; valid: URLs such as store:///incoming/a.json or s3://bucket/incoming/a.json")]
     Object(&'static str),
 }
 
@@ -68,30 +68,32 @@ impl FromStr for SourceUrl {
             "http" | "https" => Ok(SourceUrl::Http(text.to_owned())),
             "store" => match rest.strip_prefix("///") {
                 Some(key) => object(None, key),
-                None => Err(InvalidSourceUrl::Object("the URL of an object starts with store:///")),
+                None => Err(InvalidSourceUrl::Object("an object URL must start with store:///")),
             },
             "s3" => match rest.strip_prefix("//").and_then(|rest| rest.split_once('/')) {
                 Some((bucket, key)) if !bucket.is_empty() => object(Some(bucket), key),
-                _ => Err(InvalidSourceUrl::Object("the URL of an S3 object has a bucket and a key")),
+                _ => Err(InvalidSourceUrl::Object("an S3 URL must contain a bucket and a key")),
             },
-            "file" => Err(InvalidSourceUrl::Scheme("local files are for the command line (strata import)".to_owned())),
-            scheme => Err(InvalidSourceUrl::Scheme(format!("there are no sources with the scheme {scheme:?}"))),
+            "file" => {
+                Err(InvalidSourceUrl::Scheme("to import a local file, use the command line (strata import)".to_owned()))
+            }
+            scheme => Err(InvalidSourceUrl::Scheme(format!("the scheme {scheme:?} is not supported"))),
         }
     }
 }
 
 fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
     if key.contains(['?', '#']) {
-        return Err("the URL of an object has no query and no fragment: write ? as %3F and # as %23");
+        return Err("an object URL cannot contain a query or a fragment: write ? as %3F and # as %23");
     }
     let decode = |name: &str| match percent_decode_str(name).decode_utf8() {
-        Ok(name) if name.is_empty() => Err("the key of an object has no empty names"),
-        Ok(name) if matches!(&*name, "." | "..") => Err("the key of an object has no names . and .."),
+        Ok(name) if name.is_empty() => Err("an object key cannot contain empty segments"),
+        Ok(name) if matches!(&*name, "." | "..") => Err("an object key cannot contain the segments . or .."),
         Ok(name) if name.contains(['/', '\\']) || name.contains(char::is_control) => {
-            Err("the names in an object's key hold no slash, backslash or control character")
+            Err("a segment of an object key cannot contain a slash, backslash, or control character")
         }
         Ok(name) => Ok(name.into_owned()),
-        Err(_) => Err("the key of an object is UTF-8"),
+        Err(_) => Err("an object key must be valid UTF-8"),
     };
     key.split('/').map(decode).collect()
 }
@@ -227,22 +229,22 @@ mod tests {
         check("", "! it is not a URL");
         check("/etc/passwd", "! it is not a URL");
         check("push", "! it is not a URL");
-        check("file:///etc/passwd", "! local files are for the command line");
-        check("ftp://a.test/x", "! there are no sources with the scheme \"ftp\"");
-        check("s3://bucket", "! the URL of an S3 object has a bucket and a key");
-        check("s3:///key", "! the URL of an S3 object has a bucket and a key");
-        check("store://in/a.json", "! the URL of an object starts with store:///");
-        check("store:in/a.json", "! the URL of an object starts with store:///");
+        check("file:///etc/passwd", "! to import a local file, use the command line (strata import)");
+        check("ftp://a.test/x", "! the scheme \"ftp\" is not supported");
+        check("s3://bucket", "! an S3 URL must contain a bucket and a key");
+        check("s3:///key", "! an S3 URL must contain a bucket and a key");
+        check("store://in/a.json", "! an object URL must start with store:///");
+        check("store:in/a.json", "! an object URL must start with store:///");
         for key in ["", "/a", "in//a", "in/"] {
-            check(&format!("store:///{key}"), "! the key of an object has no empty names");
+            check(&format!("store:///{key}"), "! an object key cannot contain empty segments");
         }
         for key in ["../a", "in/../versions/a", "in/.", "in/%2e%2E/versions/a", "in/%2E"] {
-            check(&format!("store:///{key}"), "! the key of an object has no names . and ..");
+            check(&format!("store:///{key}"), "! an object key cannot contain the segments . or ..");
         }
         for key in ["in/..%2Fversions", "in/..%5cversions", "in\\a", "in/a%00", "in/a%0ab"] {
-            check(&format!("store:///{key}"), "! the names in an object's key hold no slash");
+            check(&format!("store:///{key}"), "! a segment of an object key cannot contain a slash");
         }
-        check("store:///in/a?b", "! the URL of an object has no query");
-        check("store:///in/%ff", "! the key of an object is UTF-8");
+        check("store:///in/a?b", "! an object URL cannot contain a query");
+        check("store:///in/%ff", "! an object key must be valid UTF-8");
     }
 }

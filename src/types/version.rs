@@ -37,11 +37,11 @@ impl fmt::Display for VersionSelector {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a version: it must be active, latest or vN (N a version number)")]
+#[error("{0:?} is not a version; valid: active, latest, or v followed by a version number")]
 pub struct InvalidVersionSelector(pub String);
 
 /// The names of a version outside of URLs of reads, for errors.
-pub const VERSION_FORM: &str = "active, latest, or the number of a version, such as 3 or v3";
+pub const VERSION_FORM: &str = "active, latest, or a version number, such as 3 or v3";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version; valid: {VERSION_FORM}")]
@@ -78,7 +78,7 @@ impl VersionSelector {
 /// Which versions a dataset has, for errors: numbers are consecutive, from 1.
 pub fn there_are(latest: Option<VersionNumber>) -> String {
     match latest.map(VersionNumber::get) {
-        None => "it has no version yet".to_owned(),
+        None => "it has no versions yet".to_owned(),
         Some(1) => "its only version is 1".to_owned(),
         Some(latest) => format!("its versions are 1 to {latest}"),
     }

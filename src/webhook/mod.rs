@@ -11,8 +11,9 @@ use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use hmac::digest::InvalidLength;
 use hmac::{Hmac, KeyInit, Mac};
-use serde_json::json;
+use serde::Serialize;
 use sha2::Sha256;
+use utoipa::ToSchema;
 
 use strata_types::ids::DatasetId;
 use strata_types::secret::Secret;
@@ -30,18 +31,33 @@ pub struct RefreshEvent {
 }
 
 impl RefreshEvent {
-    /// The event as receivers get it, in compact JSON: the order of the fields is that of
-    /// docs/reference/webhook-delivery.md, Webhooks; the time is in RFC 3339, UTC, to the millisecond.
+    /// The event as receivers get it, in compact JSON.
     pub fn to_json(&self) -> Result<Bytes, serde_json::Error> {
-        let payload = json!({
-            "dataset_id": self.dataset_id.get(),
-            "dataset_name": self.dataset_name,
-            "version": self.version.get(),
-            "entity_count": self.entity_count,
-            "refreshed_at": self.refreshed_at.to_rfc3339_opts(SecondsFormat::Millis, true),
-        });
+        let payload = WebhookPayload {
+            dataset_id: self.dataset_id.get(),
+            dataset_name: &self.dataset_name,
+            version: self.version.get(),
+            entity_count: self.entity_count,
+            refreshed_at: self.refreshed_at.to_rfc3339_opts(SecondsFormat::Millis, true),
+        };
         serde_json::to_vec(&payload).map(Bytes::from)
     }
+}
+
+/// The body of the POST that strata sends for each new version.
+#[derive(Serialize, ToSchema)]
+pub struct WebhookPayload<'a> {
+    /// The ID of the dataset.
+    dataset_id: u64,
+    /// The name of the dataset.
+    dataset_name: &'a str,
+    /// The number of the new version.
+    version: u64,
+    /// The number of entities in the new version.
+    entity_count: u64,
+    /// When the refresh ended.
+    #[schema(format = DateTime)]
+    refreshed_at: String,
 }
 
 /// The signature shows a receiver that a POST comes from this service and arrived complete.

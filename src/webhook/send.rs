@@ -46,12 +46,12 @@ impl WebhookSender {
                 Ok(status)
             }
             Ok(Err(reason)) => {
-                tracing::info!(dataset_id, reason, "no answer from the webhook's receiver");
+                tracing::info!(dataset_id, reason, "failed to send webhook");
                 Err(reason)
             }
             Err(_) => {
-                tracing::info!(dataset_id, reason = "timed out", "no answer from the webhook's receiver");
-                Err(format!("no answer came within {} s", self.timeout.as_secs_f64()))
+                tracing::info!(dataset_id, reason = "timed out", "failed to send webhook");
+                Err(format!("no response within {} s", self.timeout.as_secs_f64()))
             }
         }
     }

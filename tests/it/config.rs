@@ -62,36 +62,41 @@ fn a_later_source_overrides_an_earlier_one_key_by_key() {
 
 #[test]
 fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
-    let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s, ";
+    let keys = "valid: server.listen, server.drain_s, server.header_timeout_s, ";
     let message = refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]);
     assert!(
         message.starts_with(&format!("strata.toml: unknown key `server.lisen`; did you mean server.listen? {keys}")),
         "{message}"
     );
-    let sections = "the sections are server, cluster, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
+    let names = "server, cluster, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, \
+                 webhook, net, plans, log";
+    let sections = format!("valid sections: {names}");
     assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; did you mean server? {sections}"));
     for (file, meant) in [
         ("[sever]\nlisten = 1\n", "did you mean server.listen? "),
         ("[query]\nmemory = 1\n", "did you mean query.memory_bytes? "),
-        ("[query]\nnothing_alike = 1\n", "the keys of this section"),
-        ("server = 1\n", "the keys of this section"),
+        ("[query]\nnothing_alike = 1\n", "valid: "),
+        ("server = 1\n", "valid: "),
     ] {
         let message = refused(file, &[]);
         assert!(message.split_once("; ").is_some_and(|(_, rest)| rest.starts_with(meant)), "{message}");
     }
     let variable = refused("", &[("STRATA_SERVER_LISTEN", "x")]);
-    assert!(variable.contains("; did you mean STRATA_SERVER__LISTEN? variables are named"), "{variable}");
+    assert!(variable.contains("; did you mean STRATA_SERVER__LISTEN? valid: STRATA_SECTION__KEY, with"), "{variable}");
     assert_eq!(refused("listen = 1\n", &[]), format!("strata.toml: unknown key `listen`; {sections}"));
     assert_eq!(
         refused("", &[("STRATA_CACHE__MEMORY", "1")]),
         "environment variable STRATA_CACHE__MEMORY: unknown key `cache.memory`; did you mean STRATA_CACHE__MEMORY_BYTES? \
-         the keys of this section are STRATA_CACHE__MEMORY_BYTES, STRATA_CACHE__RESPONSE_BYTES, STRATA_CACHE__DIFF_BYTES, \
+         valid: STRATA_CACHE__MEMORY_BYTES, STRATA_CACHE__RESPONSE_BYTES, STRATA_CACHE__DIFF_BYTES, \
          STRATA_CACHE__EXPORT_BYTES, STRATA_CACHE__SHARED_EXPORT_BYTES, STRATA_CACHE__DISK_BYTES, \
          STRATA_CACHE__EXPORTS_AHEAD"
     );
     let unsectioned = refused("", &[("STRATA_LISTEN", "a:1")]);
-    assert!(unsectioned.starts_with("environment variable STRATA_LISTEN: unknown key `listen`; variables are named"));
-    assert!(unsectioned.ends_with(sections), "{unsectioned}");
+    assert!(
+        unsectioned
+            .starts_with("environment variable STRATA_LISTEN: unknown key `listen`; valid: STRATA_SECTION__KEY, with")
+    );
+    assert!(unsectioned.ends_with(&format!("one of the sections {names}")), "{unsectioned}");
     let lower = refused("", &[("STRATA_server__listen", "a:1")]);
     assert!(lower.contains("STRATA_SERVER__LISTEN"), "{lower}");
 }
@@ -109,7 +114,7 @@ fn values_of_the_wrong_type_name_the_key() {
         ("[query]\nthreads = -1\n", "found `-1`, expected a whole number, 0 or more"),
         ("[query]\nthreads = 1.5\n", "found `1.5`, expected a whole number, 0 or more"),
         ("[query.threads]\nx = 1\n", "found a table, expected a whole number, 0 or more"),
-        ("[query]\nthreads = 1025\n", "1025 is not from 0 to 1024"),
+        ("[query]\nthreads = 1025\n", "1025 is out of range; valid: 0 to 1024"),
     ];
     for (file, reason) in cases {
         assert_eq!(refused(file, &[]), format!("strata.toml: `query.threads`: {reason}"), "{file}");
@@ -121,7 +126,7 @@ fn values_of_the_wrong_type_name_the_key() {
     );
     assert_eq!(
         refused("", &[("STRATA_QUERY__TIMEOUT_S", "0")]),
-        "environment variable STRATA_QUERY__TIMEOUT_S: `query.timeout_s`: 0 is not from 1 to 86400"
+        "environment variable STRATA_QUERY__TIMEOUT_S: `query.timeout_s`: 0 is out of range; valid: 1 to 86400"
     );
     assert_eq!(
         refused("[store]\nallow_http = 1\n", &[]),
@@ -206,13 +211,13 @@ fn wrong_units_are_refused_with_what_is_right() {
         ("query", "timeout_s", "999999999999999999h"),
         ("log", "slow_request_ms", "18446744073709551615s"),
     ] {
-        let reason = format!("{text:?} is too large; the largest number is 18446744073709551615");
+        let reason = format!("{text:?} is too large; the maximum is 18446744073709551615");
         let expected = format!("strata.toml: `{section}.{name}`: {reason}");
         assert_eq!(refused(&format!("[{section}]\n{name} = {text:?}\n"), &[]), expected);
     }
     assert_eq!(
         refused("[query]\ntimeout_s = \"2days\"\n", &[]),
-        "strata.toml: `query.timeout_s`: 172800 is not from 1 to 86400"
+        "strata.toml: `query.timeout_s`: 172800 is out of range; valid: 1 to 86400"
     );
     // Numbers that count nothing of the kind have no unit.
     let threads = refused("[query]\nthreads = \"4\"\n", &[]);
@@ -241,7 +246,9 @@ fn texts_are_understood_or_refused_where_they_are_read() {
     let config = load("[log]\nformat = \"json\"\nlevel = \"warn,strata::query=debug\"\n", &[]);
     let level = config.log.level.as_ref().map(|level| level.as_str());
     assert_eq!((config.log.format, level), (LogFormat::Json, Some("warn,strata::query=debug")));
-    assert!(refused("[log]\nformat = \"JSON\"\n", &[]).ends_with("`log.format`: \"JSON\" is neither text nor json"));
+    assert!(
+        refused("[log]\nformat = \"JSON\"\n", &[]).ends_with("`log.format`: \"JSON\" is neither `text` nor `json`")
+    );
 }
 
 #[test]
@@ -264,20 +271,23 @@ fn trusted_proxies_are_addresses_and_networks() {
         let message = refused("", &[("STRATA_SERVER__TRUSTED_PROXIES", &format!("::1,{wrong}"))]);
         let variable = "environment variable STRATA_SERVER__TRUSTED_PROXIES: `server.trusted_proxies`: ";
         assert!(message.starts_with(variable), "{message}");
-        assert!(message.contains(&format!("{wrong:?} is not an address or a network, such as 192.0.2.7")), "{message}");
+        assert!(message.contains(&format!("{wrong:?} is not an address or a network; expected a value")), "{message}");
     }
     let message = refused("[server]\ntrusted_proxies = \"10.0.0.0/8\"\n", &[]);
-    assert!(message.ends_with("found \"10.0.0.0/8\", expected a list of texts, such as [\"10.0.0.0/8\"]"), "{message}");
+    assert!(
+        message.ends_with("found \"10.0.0.0/8\", expected a list of strings, such as [\"10.0.0.0/8\"]"),
+        "{message}"
+    );
     let message = refused("[server]\ntrusted_proxies = 7\n", &[]);
-    assert!(message.ends_with("found `7`, expected a list of texts, such as [\"a\", \"b\"]"), "{message}");
+    assert!(message.ends_with("found `7`, expected a list of strings, such as [\"a\", \"b\"]"), "{message}");
 }
 
 #[test]
 fn the_options_of_a_store_must_fit_together() {
     let lonely = refused("", &[("STRATA_STORE__ACCESS_KEY_ID", "a")]);
-    assert!(lonely.ends_with("`store.access_key_id`: store.secret_access_key must be given with it"), "{lonely}");
+    assert!(lonely.ends_with("`store.access_key_id`: you must also set store.secret_access_key"), "{lonely}");
     let plain = refused("[store]\nendpoint = \"http://127.0.0.1:9000\"\n", &[]);
-    assert!(plain.ends_with("`store.endpoint`: plain http needs store.allow_http = true"), "{plain}");
+    assert!(plain.ends_with("`store.endpoint`: plain http requires store.allow_http = true"), "{plain}");
     load("[store]\nendpoint = \"http://127.0.0.1:9000\"\nallow_http = true\n", &[]);
 }
 
@@ -359,7 +369,7 @@ fn row(option: &ConfigOption) -> String {
         (Some(text), _) => format!("`{text}`"),
     };
     let range =
-        option.range.as_ref().map_or(String::new(), |range| format!(" From {} to {}.", range.start(), range.end()));
+        option.range.as_ref().map_or(String::new(), |range| format!(" Range: {} to {}.", range.start(), range.end()));
     let about = option.about.replace('|', "\\|");
     format!("| `{}` | {default} | {about}{range} |\n", option.key())
 }

@@ -93,8 +93,8 @@ async def reading(client):
     rest = await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6, details=True)
     rest = record(rest)
     same("all paths", len(rest["profile"]["paths"]) + 3, page["path_count"])
-    await refused(client, "profile", "limit, or only the paths below", dataset_id=DATASET_ID, limit=10**6, details=True)
-    await refused(client, "profile", "active, latest, or the number", dataset_id=DATASET_ID, version="newest")
+    await refused(client, "profile", "or set `below` to one path", dataset_id=DATASET_ID, limit=10**6, details=True)
+    await refused(client, "profile", "active, latest, or a version number", dataset_id=DATASET_ID, version="newest")
 
     diff = (await done(client, "diff", dataset_id=EXPECTED["pairs"], v1=1, v2=2)).content[0].text
     same("a diff", diff, EXPECTED["diff"])
@@ -144,15 +144,15 @@ async def reading(client):
     same("a count", entities, over_http("v1/?count=true&keywords=island&pretty=false"))
     same("the count", about["total_count"], json.loads(entities)["count"])
 
-    await refused(client, "read", "limit, only some fields with keep_field", dataset_id=DATASET_ID, limit=250)
+    await refused(client, "read", "limit, select fields with keep_field", dataset_id=DATASET_ID, limit=250)
     await refused(client, "read", "parameter limit: -1 is not a whole number", dataset_id=DATASET_ID, limit=-1)
-    await refused(client, "read", '"limitt": there is no such argument', dataset_id=DATASET_ID, limitt=1)
+    await refused(client, "read", 'unknown argument "limitt"', dataset_id=DATASET_ID, limitt=1)
     await refused(client, "read", "parameter sort", dataset_id=DATASET_ID, sort=":up")
     await refused(client, "read", "valid: json, jsonl, csv, tsv", dataset_id=DATASET_ID, format="parquet")
-    await refused(client, "read", "dataset_id: it is missing")
-    await refused(client, "read", "No public dataset and none of yours has this dataset_id", dataset_id=10**15)
+    await refused(client, "read", "dataset_id: missing")
+    await refused(client, "read", "No dataset that you can read has this dataset_id", dataset_id=10**15)
     await refused(client, "read", "no version 99", dataset_id=DATASET_ID, version="v99")
-    await refused(client, "read", "active, latest, or the number of a version", dataset_id=DATASET_ID, version="newest")
+    await refused(client, "read", "active, latest, or a version number", dataset_id=DATASET_ID, version="newest")
     await refused(client, "read", "at most 1000", dataset_id=DATASET_ID, keywords=["x"] * 1001)
     await refused(client, "list_datasets", "limit", limit="many")
     explained = (await done(client, "explain", dataset_id=DATASET_ID, filter=["region:Europe"])).content[0].text
@@ -179,7 +179,7 @@ async def editing(client, number):
     same("the version over HTTP", over_http("v1/?count=true&pretty=false").startswith('{"count":250,'), True)
 
     await refused(client, "push_alt_version", "Pull again", **push)
-    await refused(client, "push_alt_version", "etag: it is missing", **{**push, "etag": None})
+    await refused(client, "push_alt_version", "etag: missing", **{**push, "etag": None})
     await refused(client, "push_alt_version", "item 2", **{**push, "entities": [{}, 2]})
     await refused(client, "push_alt_version", "no version 9", **{**push, "version": 9})
     await refused(client, "pull_for_edit", "version", dataset_id=DATASET_ID, version="V1")

@@ -114,7 +114,7 @@ async function formats(anybody: Client, { dataset_id, name_slug }: Dataset): Pro
   const path = { dataset_id, name_slug, version: "v2" };
   for (const format of all) {
     const params = { path, query: { format, sort: "name:desc" } };
-    const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params, parseAs: "arrayBuffer" });
+    const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params, parseAs: "arrayBuffer" });
     const bytes: ArrayBuffer = done(read);
     const direct = await fetch(`${baseUrl}/api/${dataset_id}/${name_slug}/v2/?format=${format}&sort=name:desc`);
     assert.deepEqual(new Uint8Array(bytes), new Uint8Array(await direct.arrayBuffer()), format);
@@ -122,7 +122,7 @@ async function formats(anybody: Client, { dataset_id, name_slug }: Dataset): Pro
       assert.equal(new TextDecoder().decode(bytes.slice(0, 4)), "PAR1");
       continue;
     }
-    const again = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params, parseAs: "text" });
+    const again = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params, parseAs: "text" });
     const text: string = done(again);
     assert.match(text, /Venus[^]*Mercury[^]*Earth/, format);
     assert.equal(text, new TextDecoder().decode(bytes), format);
@@ -140,19 +140,19 @@ async function reads(anybody: Client, { dataset_id, name_slug }: Dataset) {
     total: true,
     limit: 1,
   };
-  const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params: { path: at("latest"), query } });
+  const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params: { path: at("latest"), query } });
   const entities = done(read) as Entity[];
   assert.deepEqual(entities, [{ name: "Earth", radius: 6371 }]);
   assert.equal(read.response.headers.get("X-Total-Matches"), "1");
   const params = { path: at("v1"), query: { count: true } };
-  const count = done(await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params }));
+  const count = done(await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params }));
   assert.deepEqual(count, { count: 3, dataset_id, version: 1, alt: false });
-  const part = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", {
+  const part = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", {
     params: { path: at("v1"), query: { format: "parquet" }, header: { Range: "bytes=0-3" } },
     parseAs: "text",
   });
   assert.deepEqual([part.response.status, done(part)], [206, "PAR1"]);
-  const missing = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params: { path: at("v9") } });
+  const missing = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params: { path: at("v9") } });
   const error: string | undefined = missing.error;
   assert.deepEqual([missing.response.status, typeof error], [404, "string"]);
 }
@@ -170,7 +170,7 @@ async function alternates(anybody: Client, owner: Client, { dataset_id, name_slu
   const edited = await owner.POST("/dataset/alternate/edit", { body: { dataset_id, version: 1, etag, edits } });
   assert.equal(done(edited).alt_entity_count, 2);
   const params = { path: { dataset_id, name_slug, version: "v1" } };
-  const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/alt/", { params });
+  const read = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/alt", { params });
   assert.deepEqual(done(read), [{ name: "Venus", radius: 6051.8 }, { name: "Earth" }]);
   const saved = await owner.POST("/dataset/alternate/save", { body: { dataset_id, version: 1, entities: [] } });
   assert.equal(done(saved).alt_entity_count, 0);
@@ -191,7 +191,7 @@ async function versions(owner: Client, { dataset_id }: Dataset) {
   assert.deepEqual(done(lines).trim().split("\n").map((line) => JSON.parse(line)), diff.records);
   const asked = { dataset_id, filter: ["name:venus"] };
   const plan = await owner.GET("/dataset/explain", { params: { query: { ...asked, explain: "text" } }, parseAs: "text" });
-  assert.match(done(plan), /^Read of dataset/);
+  assert.match(done(plan), /^Query on dataset/);
   const explained = done(await owner.GET("/dataset/explain", { params: { query: asked } }));
   assert.equal((explained as components["schemas"]["Explanation"]).answer.total, 1);
   const { profile } = done(await owner.GET("/dataset/profile", { params: { query: { dataset_id } } }));
@@ -232,10 +232,10 @@ async function copies(anybody: Client, owner: Client, { dataset_id }: Dataset) {
   const key = done(rotated).dataset.private_key;
   assert(key !== null && key !== old);
   const params = { path: { dataset_id: cloned.dataset_id, name_slug: cloned.name_slug, version: "v1" } };
-  const without = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}/", { params });
+  const without = await anybody.GET("/api/{dataset_id}/{name_slug}/{version}", { params });
   assert.equal(without.response.status, 401);
   const reader = client({ Authorization: `Bearer ${key}` });
-  const read = await reader.GET("/api/{dataset_id}/{name_slug}/{version}/", { params });
+  const read = await reader.GET("/api/{dataset_id}/{name_slug}/{version}", { params });
   assert.equal((done(read) as Entity[]).length, 3);
   const empty = done(await owner.POST("/dataset/create", { body: { name: "Empty" } })).dataset;
   done(await owner.DELETE("/dataset/delete", { body: { dataset_id: empty.dataset_id } }));

@@ -4,8 +4,10 @@
 
 1. The document is valid by the specification's own JSON Schema; every schema in it is valid JSON Schema 2020-12.
 2. Every reference leads somewhere inside the document, and every component is referred to.
-3. Operations have different ids and a tag that is declared; the parameters in a path are those that are described.
-4. Every default and every example is valid by the schema beside it.
+3. Operations have different ids, a tag that is declared, a summary, a description, and an example of their success in
+   each content type but binary ones; the parameters in a path are those that are described.
+4. Every default and every example is valid by the schema next to it.
+5. Members that are times have the format `date-time`.
 
 Prints what was checked, in numbers; the first error ends it.
 """
@@ -43,10 +45,16 @@ def main(path):
             schemas += 1
             valid(where, schema, Draft202012Validator.META_SCHEMA)
             shown = [value for key, value in node.items() if key == "example"]
+            shown += schema.get("examples", [])
             shown += [schema[key] for key in ("default",) if key in schema]
             for example in shown:
                 examples += 1
                 valid(f"an example in {where}", example, schema)
+
+    for where, node in objects(document):
+        for name, member in node.get("properties", {}).items() if isinstance(node.get("properties"), dict) else ():
+            if name.endswith("_at") and member.get("format") != "date-time":
+                sys.exit(f"{name} in {where} has not the format date-time")
 
     ids, tags = set(), {tag["name"] for tag in document["tags"]}
     for path, item in document["paths"].items():
@@ -62,6 +70,14 @@ def main(path):
 def check_operation(document, path, operation, tags):
     if not set(operation["tags"]) <= tags:
         sys.exit(f"{path} has a tag that is not declared: {operation['tags']}")
+    for member in ("summary", "description"):
+        if not operation.get(member):
+            sys.exit(f"{path} has no {member}")
+    success = resolve(document, operation["responses"]["200"])
+    for media, content in success["content"].items():
+        is_binary = media.endswith(("octet-stream", "parquet"))
+        if not is_binary and "example" not in content:
+            sys.exit(f"{path} has no example of {media}")
     parameters = [resolve(document, parameter) for parameter in operation.get("parameters", [])]
     names = [(parameter["in"], parameter["name"]) for parameter in parameters]
     if len(set(names)) != len(names):

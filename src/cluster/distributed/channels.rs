@@ -62,7 +62,7 @@ impl Channels {
             open.clear();
         }
         let endpoint = Endpoint::from_shared(url.to_string())
-            .map_err(|error| internal_datafusion_err!("{url} is no address of a node: {error}"))?
+            .map_err(|error| internal_datafusion_err!("{url} is not a valid node address: {error}"))?
             .connect_timeout(CONNECTING)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
@@ -94,7 +94,7 @@ pub(super) struct NamedChannels {
 #[async_trait]
 impl ChannelResolver for NamedChannels {
     async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        let Some(name) = self.names.get(url) else { return internal_err!("{url} is no node of this query") };
+        let Some(name) = self.names.get(url) else { return internal_err!("{url} is not a node of this query") };
         let channel = self.channels.channel(name, url)?;
         // The library takes a channel that is ready, and its errors name no node.
         let ready = channel.ready_oneshot().await.map_err(|error| exec_datafusion_err!("{url}: {error}"))?;

@@ -107,7 +107,7 @@ fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connect
             match listener.accept().await {
                 Ok((stream, address)) => {
                     let Some(of_address) = addresses.place(address.ip().to_canonical(), bounds.of_address) else {
-                        closed("an address has more connections than it may");
+                        closed("the address has too many connections");
                         continue;
                     };
                     // Slower without, and right.
@@ -124,7 +124,7 @@ fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connect
                     return Some((connection, (listener, places, addresses)));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection of another node is not accepted");
+                    tracing::warn!(%error, "failed to accept connection from another node");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -132,9 +132,9 @@ fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connect
     })
 }
 
-fn closed(why: &'static str) {
+fn closed(reason: &'static str) {
     metrics().node_tasks.of(["refused".into()]).increment(1);
-    tracing::debug!(why, "a connection to where nodes take tasks is closed");
+    tracing::debug!(reason, "closed connection from another node");
 }
 
 impl Connection {
@@ -145,13 +145,13 @@ impl Connection {
             secured = acceptor.accept(stream) => match secured {
                 Ok(stream) => Some(Connection { stream: Either::Right(stream), ..self }),
                 Err(error) => {
-                    tracing::debug!(%error, "TLS with another node");
-                    closed("no node has shown a certificate");
+                    tracing::debug!(%error, "failed TLS handshake with another node");
+                    closed("the client did not send a valid certificate");
                     None
                 }
             },
             () = &mut self.until => {
-                closed("no node has shown itself");
+                closed("the client did not authenticate in time");
                 None
             }
         }
@@ -162,9 +162,9 @@ impl Connection {
         while self.until.as_mut().poll(context).is_ready() {
             let until = self.heard + self.silence;
             if !self.proof.is_given() {
-                closed("no node has shown itself");
+                closed("the client did not authenticate in time");
             } else if until <= Instant::now() {
-                closed("nothing comes");
+                closed("no data was received in time");
             } else {
                 self.until.as_mut().reset(until);
                 continue;

@@ -174,7 +174,7 @@ impl Coordinator {
         tenant: Option<Tenant>,
     ) -> Result<DistributedPlan> {
         let Some(scan) = cut::divisible_scan(plan) else {
-            return Err(DataFusionError::Internal("a plan without a scan is not distributed".to_owned()));
+            return Err(DataFusionError::Internal("a plan without a scan cannot be distributed".to_owned()));
         };
         let urls: Vec<Url> = shares.iter().map(|share| share.url.clone()).collect();
         let names = shares.iter().map(|share| (share.url.clone(), share.name.clone())).collect();
@@ -247,7 +247,7 @@ impl Distribution for Coordinator {
         match self.planned(plan, shares, context, tenant).await {
             Ok(plan) => Some(plan),
             Err(error) => {
-                tracing::error!(%error, "a query is not distributed: its plan cannot be cut");
+                tracing::error!(%error, "failed to distribute query plan; running the query on this node");
                 None
             }
         }
@@ -280,11 +280,11 @@ impl Distribution for Coordinator {
             failed.insert((*node).to_owned(), now);
         }
         let nodes = blamed.join(", ");
-        tracing::warn!(nodes, failure, "a distributed query failed; it runs on this node alone");
+        tracing::warn!(nodes, error = failure, "failed to run distributed query; running it on this node only");
         match (blamed.is_empty(), refused.is_empty()) {
             (false, _) => format!("failed: {nodes}"),
-            (true, false) => format!("no room at: {}", refused.join(", ")),
-            (true, true) => "the query failed with the other nodes".to_owned(),
+            (true, false) => format!("no free permit on: {}", refused.join(", ")),
+            (true, true) => "the query failed on the other nodes".to_owned(),
         }
     }
 }

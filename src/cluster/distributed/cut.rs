@@ -121,7 +121,7 @@ impl Cut {
         let options = SortOptions { descending: false, nulls_first: false };
         let by_position = PhysicalSortExpr::new(Arc::new(Column::new(POSITION, position)), options);
         let order = LexOrdering::new([by_position])
-            .ok_or_else(|| internal_datafusion_err!("an order by the position is none"))?;
+            .ok_or_else(|| internal_datafusion_err!("cannot create an ordering by position"))?;
         let gathered = self.gathered(leaf, Some(position))?;
         Ok(Arc::new(SortPreservingMergeExec::new(order, gathered).with_fetch(fetch)))
     }

@@ -51,7 +51,7 @@ impl Ending {
     /// The rows of a batch as they were made; `None` for the last row.
     pub(super) fn rows(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
         let Some((end, columns)) = batch.columns().split_last() else {
-            return exec_err!("node {} gave rows without an end", self.node);
+            return exec_err!("node {} returned rows without an end marker", self.node);
         };
         let end = end.as_primitive_opt::<UInt64Type>();
         match end {
@@ -64,14 +64,14 @@ impl Ending {
                 self.has_ended = true;
                 Ok(None)
             }
-            _ => exec_err!("node {} gave {} rows, which are not what it found", self.node, self.rows),
+            _ => exec_err!("node {} returned the wrong number of rows: {}", self.node, self.rows),
         }
     }
 
     pub(super) fn end(&self) -> Result<()> {
         match self.has_ended {
             true => Ok(()),
-            false => exec_err!("node {} ended after {} rows, before it had given all", self.node, self.rows),
+            false => exec_err!("node {} stopped before it returned all rows; rows so far: {}", self.node, self.rows),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Operator for Gather {
         let Input { partition, schema, .. } = &input;
         let partition = *partition;
         if partition >= self.tasks.0.len() {
-            return internal_err!("there is no task {partition}");
+            return internal_err!("task {partition} does not exist");
         }
         let batches = input.execute()?;
         let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
@@ -174,7 +174,7 @@ impl Given {
 fn still_ascending(batch: &RecordBatch, column: usize, mut last: Option<u64>, node: &str) -> Result<Option<u64>> {
     for position in batch.column(column).as_primitive::<UInt64Type>().values() {
         if last.is_some_and(|last| last >= *position) {
-            return internal_err!("node {node} gave its entities in another order");
+            return internal_err!("node {node} returned its entities in the wrong order");
         }
         last = Some(*position);
     }

@@ -42,7 +42,7 @@ impl Guard {
             return Ok(());
         }
         metrics().node_tasks.of(["refused".into()]).increment(1);
-        Err(Status::unauthenticated("the request is from no node of this service and of its version"))
+        Err(Status::unauthenticated("the sender is not a node of this cluster, or its strata version is different"))
     }
 
     fn accepts<B>(&self, request: &Request<B>) -> bool {

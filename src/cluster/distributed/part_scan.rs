@@ -143,9 +143,9 @@ impl PhysicalExtensionCodec for PartCodec {
         _: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let operator: Operator = serde_json::from_slice(bytes)
-            .map_err(|error| exec_datafusion_err!("an operator that this node does not know: {error}"))?;
-        let Some((runner, files)) = &self.here else { return internal_err!("nothing is sent to who answers") };
+        let operator: Operator =
+            serde_json::from_slice(bytes).map_err(|error| exec_datafusion_err!("unknown operator: {error}"))?;
+        let Some((runner, files)) = &self.here else { return internal_err!("this node does not accept operators") };
         match (operator, inputs) {
             (Operator::NodeTask, [input]) => {
                 let runner = Runner { is_of_diff: is_of_diff(input), ..runner.clone() };
@@ -154,7 +154,7 @@ impl PhysicalExtensionCodec for PartCodec {
             (Operator::Scan(described), []) => {
                 Ok(Arc::new(PartScan::try_new(described, files.clone(), runner.engine.threads())?))
             }
-            _ => internal_err!("an operator with other inputs than it takes"),
+            _ => internal_err!("an operator has invalid inputs"),
         }
     }
 
@@ -169,9 +169,9 @@ impl PhysicalExtensionCodec for PartCodec {
         } else if let Some(described) = Described::of(&node) {
             Operator::Scan(described)
         } else {
-            return internal_err!("{} is not sent to other nodes", node.name());
+            return internal_err!("{} cannot be sent to other nodes", node.name());
         };
         serde_json::to_writer(bytes, &operator)
-            .map_err(|error| internal_datafusion_err!("an operator as JSON: {error}"))
+            .map_err(|error| internal_datafusion_err!("cannot encode operator as JSON: {error}"))
     }
 }

@@ -59,7 +59,7 @@ impl Operator for Runner {
     fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
         let Input { plan, partition, context, schema } = input;
         if partition != 0 {
-            return internal_err!("the task of a node has one partition");
+            return internal_err!("a task has only one partition");
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
         let (input, runner) = (plan.clone(), self.clone());
@@ -102,7 +102,7 @@ async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> 
     match running.await {
         Ok(Ok(())) => None,
         Ok(Err(Failure::Busy)) => {
-            Some(DataFusionError::ResourcesExhausted("this node has no permit for the task of another one".to_owned()))
+            Some(DataFusionError::ResourcesExhausted("this node has no free permit for another node's task".to_owned()))
         }
         Ok(Err(Failure::Other(error))) => Some(error),
         Err(error) => Some(DataFusionError::External(Box::new(error))),
@@ -140,7 +140,7 @@ impl Runner {
         match tokio::time::timeout(limit, work).await {
             Ok(outcome) => outcome.map_err(Failure::Other),
             Err(_) => {
-                exec_err!("the task of another node took longer than {} s", limit.as_secs()).map_err(Failure::Other)
+                exec_err!("a task from another node took longer than {} s", limit.as_secs()).map_err(Failure::Other)
             }
         }
     }

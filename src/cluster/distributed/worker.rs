@@ -53,7 +53,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn engine_of(&self, tenant: Option<Tenant>) -> Result<Engine> {
-        let Some(engine) = self.engine.upgrade() else { return exec_err!("this node has ended") };
+        let Some(engine) = self.engine.upgrade() else { return exec_err!("this node is shutting down") };
         let engine = engine.at(Priority::Heavy);
         Ok(match tenant {
             Some(tenant) => engine.of(tenant),
@@ -99,7 +99,7 @@ fn only_parts(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEven
     }
     match event.plan.children().as_slice() {
         [input] if event.plan.is::<NodeTask>() && is_part(input) => Ok(WorkerPlanRewriteEventResponse::new(event.plan)),
-        _ => exec_err!("the plan of a task is no part of a query"),
+        _ => exec_err!("the plan of a task is not part of a query"),
     }
 }
 
@@ -124,7 +124,7 @@ fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
         };
         Some(Tenant { key: key.parse().ok()?, anonymous })
     });
-    tenant.map(Some).ok_or_else(|| exec_datafusion_err!("{TENANT_HEADER} tells no tenant"))
+    tenant.map(Some).ok_or_else(|| exec_datafusion_err!("{TENANT_HEADER} contains no valid tenant"))
 }
 
 pub(super) async fn serve(
@@ -186,7 +186,7 @@ mod tests {
             [Arc::new(EmptyExec::new(schema.clone())), Arc::new(PlaceholderRowExec::new(schema))];
         for plan in plans {
             let refused = only_parts(WorkerPlanRewriteEvent { plan, session_config: &config });
-            assert!(refused.is_err_and(|error| error.to_string().contains("no part of a query")));
+            assert!(refused.is_err_and(|error| error.to_string().contains("not part of a query")));
         }
     }
 

@@ -39,7 +39,7 @@ pub enum TlsError {
         reason: String,
     },
     /// The library takes nothing of all this.
-    #[error("TLS between servers")]
+    #[error("failed to configure TLS between nodes")]
     Library(#[from] Error),
 }
 
@@ -86,7 +86,7 @@ impl Files {
         let (path, mut bytes) = (self.path(setting), Vec::new());
         let read = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes));
         match read {
-            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(setting, "is too large for certificates")),
+            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(setting, "is too large (1 MiB or more)")),
             Ok(_) => Ok(bytes),
             Err(source) => Err(TlsError::Read { setting, path: path.to_owned(), source }),
         }
@@ -119,7 +119,7 @@ impl Files {
             clients.verify_client_cert(own, rest, now).map_err(|error| self.refused(&error))?;
             if let Some(host) = &self.host {
                 let name = ServerName::try_from(&**host);
-                let name = name.map_err(|_| self.wrong(CERTIFICATE, format!("cannot name {host}: no name of DNS")))?;
+                let name = name.map_err(|_| self.wrong(CERTIFICATE, format!("cannot match {host}: not a DNS name")))?;
                 servers.verify_server_cert(own, rest, &name, &[], now).map_err(|error| self.refused(&error))?;
             }
         }
@@ -151,7 +151,7 @@ impl Files {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => Err(self.wrong(setting, "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")),
+            Ok(_) => Err(self.wrong(setting, "contains no PEM certificate (-----BEGIN CERTIFICATE-----)")),
             Err(error) => Err(self.wrong(setting, not_pem(&error))),
         }
     }
@@ -162,11 +162,12 @@ impl Files {
         for certificate in self.certificates(CA, contents)? {
             if expires_s(&certificate, provider).is_none_or(|expires_s| expires_s >= now.as_secs()) {
                 let added = roots.add(certificate);
-                added.map_err(|error| self.wrong(CA, format!("holds a certificate that cannot be used: {error}")))?;
+                added
+                    .map_err(|error| self.wrong(CA, format!("contains a certificate that cannot be used: {error}")))?;
             }
         }
         match roots.is_empty() {
-            true => Err(self.wrong(CA, "holds only certificates that have expired: add one that is good now")),
+            true => Err(self.wrong(CA, "contains only expired certificates; add a valid one")),
             false => Ok(roots),
         }
     }
@@ -179,19 +180,19 @@ impl Files {
     ) -> Result<CertifiedKey, TlsError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
             pem::Error::NoItemsFound => {
-                self.wrong(KEY, "holds no private key in PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
+                self.wrong(KEY, "contains no unencrypted PEM private key (-----BEGIN PRIVATE KEY-----)")
             }
-            pem::Error::Base64Decode(_) => self.wrong(KEY, "is no PEM, or has a passphrase: give a key without one"),
+            pem::Error::Base64Decode(_) => self.wrong(KEY, "is not PEM, or has a passphrase; use a key without one"),
             error => self.wrong(KEY, not_pem(&error)),
         })?;
         CertifiedKey::from_der(chain.to_vec(), key, provider).map_err(|error| match error {
             Error::InconsistentKeys(_) => {
-                self.wrong(KEY, format!("is not the key of the certificate in {}", self.certificate.display()))
+                self.wrong(KEY, format!("does not match the certificate in {}", self.certificate.display()))
             }
             Error::InvalidCertificate(_) => self.refused(&error),
             error => {
-                let taken = "RSA of at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
-                self.wrong(KEY, format!("is no key that can be used ({taken} are): {error}"))
+                let taken = "RSA with at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
+                self.wrong(KEY, format!("is not a supported key (valid: {taken}): {error}"))
             }
         })
     }
@@ -203,29 +204,30 @@ impl Files {
         let reason = match cause {
             CertificateError::ExpiredContext { not_after, .. } => expired(not_after.as_secs()),
             CertificateError::NotValidYetContext { not_before, .. } => {
-                format!("is good from {} only: look at the clock of this machine", date(not_before.as_secs()))
+                format!("is not valid before {}; check the clock of this machine", date(not_before.as_secs()))
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 let signed = "is not signed by a certificate in";
-                format!("{signed} {} ({CA}), nor followed by those that lead to one", self.ca.display())
+                format!("{signed} {} ({CA}), directly or through intermediate certificates", self.ca.display())
             }
             CertificateError::NotValidForNameContext { presented, .. } => {
                 // As `IpAddress(10.0.0.7)` and `DnsName("a")`.
                 let bare = |name: &String| Some(name.split_once('(')?.1.trim_matches(['"', ')']).to_owned());
                 let named: Vec<String> = presented.iter().filter_map(bare).collect();
-                let named = if named.is_empty() { "nothing".to_owned() } else { named.join(", ") };
+                let named = if named.is_empty() { "no host".to_owned() } else { named.join(", ") };
                 let host = self.host.as_deref().unwrap_or_default();
                 format!(
-                    "names {named} as subjectAltName, and not {host}, where other servers connect (cluster.listen, or \
+                    "is valid for {named} (subjectAltName), but other nodes connect to {host} (cluster.listen or \
                      cluster.internal_address)"
                 )
             }
             CertificateError::InvalidPurposeContext { .. } => {
-                "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth".to_owned()
+                "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth"
+                    .to_owned()
             }
             // The library tells it as another error, whose type is not to be had.
             cause if format!("{cause:?}").contains("CaUsedAsEndEntity") => {
-                "is one that signs others: give the certificate of this server".to_owned()
+                "is a CA certificate; use this node's certificate".to_owned()
             }
             cause => format!("cannot be used: {cause}"),
         };
@@ -236,7 +238,7 @@ impl Files {
 fn not_pem(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {
-            format!("ends before its line -----END {}-----", String::from_utf8_lossy(end_marker))
+            format!("ends before the line -----END {}-----", String::from_utf8_lossy(end_marker))
         }
         error => format!("is not PEM: {error}"),
     }
@@ -254,7 +256,7 @@ fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Opt
 }
 
 fn expired(expired_s: u64) -> String {
-    format!("has expired at {}: give one that is good now", date(expired_s))
+    format!("expired at {}; use a valid one", date(expired_s))
 }
 
 fn date(seconds: u64) -> String {

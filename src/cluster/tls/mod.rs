@@ -62,7 +62,7 @@ impl NodeTls {
 
     /// A connection to the server at a URL, if it shows a certificate that names the host of the URL.
     pub(super) async fn connect(&self, url: &Uri) -> io::Result<TlsStream<TcpStream>> {
-        let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "no address of a server");
+        let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "not the address of a node");
         let (Some(host), Some(port)) = (url.host(), url.port_u16()) else { return Err(no_address()) };
         let host = host.trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| no_address())?;
@@ -110,14 +110,14 @@ impl Watch {
         match looked.await {
             Ok(Ok(None)) => {
                 if let Some((_, true)) = self.trouble.take() {
-                    tracing::info!("the files of the certificates for TLS between servers are as they were");
+                    tracing::info!("found the node's current TLS certificates again");
                 }
             }
             Ok(Ok(Some((contents, configs)))) => {
                 tls.in_use.store(Arc::new(configs));
                 tls.tell();
                 (self.contents, self.trouble) = (Arc::new(contents), None);
-                tracing::info!("the certificates for TLS between servers were renewed");
+                tracing::info!("reloaded node TLS certificates");
             }
             Ok(Err(error)) => {
                 let is_in_use =
@@ -136,11 +136,14 @@ impl Watch {
         match is_same && !is_told {
             true if is_good => {
                 tracing::warn!(
-                    cause,
-                    "the certificates for TLS between servers are not renewed: those before stay in use"
+                    error = cause,
+                    "failed to reload node TLS certificates; keeping the current certificates"
                 );
             }
-            true => tracing::error!(cause, "the certificate of this server has expired: others refuse its connections"),
+            true => tracing::error!(
+                error = cause,
+                "this node's certificate has expired, so other nodes are refusing its connections"
+            ),
             false => {}
         }
         self.trouble = Some((cause, is_same));

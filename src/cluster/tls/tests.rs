@@ -118,27 +118,27 @@ fn told_of(name: &str, text: &str, told: &str) {
 fn what_is_wrong_with_files_is_told() {
     let good = Written::good();
     let text = |name: &str| std::fs::read_to_string(good.path(name)).expect("a text");
-    let no_certificate = "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)";
+    let no_certificate = "contains no PEM certificate (-----BEGIN CERTIFICATE-----)";
     for (setting, name) in [("tls_certificate", "node.pem"), ("tls_ca", "ca.pem")] {
         for other in ["", "text\n", &text("node.key")] {
             told_of(name, other, &format!("`cluster.{setting}`: {name} {no_certificate}"));
         }
     }
-    let no_key = "holds no private key in PEM without a passphrase (-----BEGIN PRIVATE KEY-----)";
+    let no_key = "contains no unencrypted PEM private key (-----BEGIN PRIVATE KEY-----)";
     for other in ["", &text("node.pem"), &text("node.key").replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")] {
         told_of("node.key", other, &format!("`cluster.tls_key`: node.key {no_key}"));
     }
-    told_of("node.key", &text("node.key"), "`cluster.tls_key`: node.key is not the key of the certificate in node.pem");
+    told_of("node.key", &text("node.key"), "`cluster.tls_key`: node.key does not match the certificate in node.pem");
     let cut: String = text("node.pem").lines().take(3).collect::<Vec<_>>().join("\n");
     let written = Written::good();
     written.write("node.pem", &cut);
-    let ends = "`cluster.tls_certificate`: node.pem ends before its line -----END CERTIFICATE-----";
+    let ends = "`cluster.tls_certificate`: node.pem ends before the line -----END CERTIFICATE-----";
     assert!(refused(&written).starts_with(ends), "{}", refused(&written));
     let head = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
-    let passphrase = "`cluster.tls_key`: node.key is no PEM, or has a passphrase: give a key without one";
+    let passphrase = "`cluster.tls_key`: node.key is not PEM, or has a passphrase; use a key without one";
     told_of("node.key", &format!("{head}-----END EC PRIVATE KEY-----\n"), passphrase);
     let large = "\n".repeat(1 << 20);
-    told_of("ca.pem", &large, "`cluster.tls_ca`: ca.pem is too large for certificates");
+    told_of("ca.pem", &large, "`cluster.tls_ca`: ca.pem is too large (1 MiB or more)");
     std::fs::remove_file(good.path("node.key")).expect("removed");
     let missing = "`cluster.tls_key`: node.key cannot be read: No such file or directory";
     assert!(refused(&good).starts_with(missing), "{}", refused(&good));
@@ -157,32 +157,32 @@ fn told_of_certificate(change: impl FnOnce(&mut CertificateParams), told: &str) 
 fn a_certificate_that_others_would_refuse_is_refused() {
     told_of_certificate(
         |params| params.not_after = date_time_ymd(2021, 2, 3),
-        "has expired at 2021-02-03T00:00:00Z: give one that is good now",
+        "expired at 2021-02-03T00:00:00Z; use a valid one",
     );
     told_of_certificate(
         |params| params.not_before = date_time_ymd(3021, 2, 3),
-        "is good from 3021-02-03T00:00:00Z only: look at the clock of this machine",
+        "is not valid before 3021-02-03T00:00:00Z; check the clock of this machine",
     );
     told_of_certificate(
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
-        "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth",
+        "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth",
     );
     told_of_certificate(
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
-        "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth",
+        "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth",
     );
     told_of_certificate(
         |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
-        "is one that signs others: give the certificate of this server",
+        "is a CA certificate; use this node's certificate",
     );
-    let where_connected = "127.0.0.1, where other servers connect (cluster.listen, or cluster.internal_address)";
+    let connected = "other nodes connect to 127.0.0.1 (cluster.listen or cluster.internal_address)";
     told_of_certificate(
         |params| params.subject_alt_names.clear(),
-        &format!("names nothing as subjectAltName, and not {where_connected}"),
+        &format!("is valid for no host (subjectAltName), but {connected}"),
     );
     let ours = Authority::new("nodes");
-    let unsigned = "`cluster.tls_certificate`: node.pem is not signed by a certificate in ca.pem (cluster.tls_ca), nor \
-                    followed by those that lead to one";
+    let unsigned = "`cluster.tls_certificate`: node.pem is not signed by a certificate in ca.pem (cluster.tls_ca), \
+                    directly or through intermediate certificates";
     // Also one with the same name.
     for name in ["other nodes", "nodes"] {
         let written = Written::new(&Authority::new(name).certificate.pem(), &ours.sign(&server(HOST)));
@@ -190,7 +190,7 @@ fn a_certificate_that_others_would_refuse_is_refused() {
     }
     let written = Written::new(&ours.certificate.pem(), &ours.sign(&server("n1.internal")));
     let told = refused(&written);
-    assert!(told.contains(&format!("names n1.internal as subjectAltName, and not {where_connected}")), "{told}");
+    assert!(told.contains(&format!("is valid for n1.internal (subjectAltName), but {connected}")), "{told}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn who_signs_must_not_have_expired() {
     params.not_after = date_time_ymd(2021, 2, 3);
     let (expired, ours) = (Authority::of(params), Authority::new("nodes"));
     let written = Written::new(&expired.certificate.pem(), &ours.sign(&server(HOST)));
-    let told = "`cluster.tls_ca`: ca.pem holds only certificates that have expired: add one that is good now";
+    let told = "`cluster.tls_ca`: ca.pem contains only expired certificates; add a valid one";
     assert_eq!(refused(&written), told);
     // One beside it that is good is enough, and it itself signs nothing any more.
     let both = format!("{}{}", expired.certificate.pem(), ours.certificate.pem());
@@ -320,5 +320,5 @@ fn a_certificate_that_expires_while_it_is_used_is_noticed() {
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
     assert!(files.check_time(None, now).is_ok() && files.check_time(Some(1_000), now).is_ok());
     let error = files.check_time(Some(999), now).expect_err("expired").to_string();
-    assert!(error.ends_with("has expired at 1970-01-01T00:16:39Z: give one that is good now"), "{error}");
+    assert!(error.ends_with("expired at 1970-01-01T00:16:39Z; use a valid one"), "{error}");
 }

@@ -92,10 +92,10 @@ pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> Shown {
 pub(super) fn name(target: &Target, list: &List) -> String {
     let entities = figures::counted(list.length, "entity", "entities");
     match list.is_alternate {
-        true => format!("This changes the alternate of version {}, which has {entities}.", target.version.number),
+        true => format!("You are editing the alternate of version {}. It has {entities}.", target.version.number),
         false => format!(
-            "Version {} has no alternate yet. Saving makes one: a copy of its {entities}, with this change. The version \
-             stays as it is.",
+            "Version {} has no alternate yet. When you save, strata creates one: strata copies the version’s \
+             {entities} and applies this change. The version itself does not change.",
             target.version.number
         ),
     }

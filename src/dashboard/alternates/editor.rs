@@ -106,8 +106,8 @@ struct Said {
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let (sent, place) = match (query.first(OF_VERSION), query.first("position")) {
         (Some(_), Some(position)) => {
-            let problem = format!("is beside {OF_VERSION}");
-            return Err(invalid("position", position, &problem, "one of both"));
+            let problem = format!("cannot be combined with {OF_VERSION}");
+            return Err(invalid("position", position, &problem, "position or entity, but not both"));
         }
         (Some(given), None) => {
             let sent = Position::parse(given)?;
@@ -124,24 +124,24 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
         Some(InAlternate::Kept(position)) if position == named => (position, None),
         Some(InAlternate::Kept(position)) => {
             let text = format!(
-                "This entity is at {shown} in version {number}, and at {} in its alternate.",
+                "This entity is at position {shown} in version {number}, but at position {} in the alternate.",
                 figures::grouped(position)
             );
             (position, Some(text))
         }
         Some(InAlternate::Changed(position)) => (
             position,
-            Some(format!("The alternate has changed the entity at {shown} of version {number} to this one.")),
+            Some(format!("In the alternate, this entity replaces the one at position {shown} of version {number}.")),
         ),
         Some(InAlternate::Replaced(position)) => {
             let text = format!(
-                "The entity at {shown} of version {number} was changed in its alternate, or removed from it, and so were \
-                 others beside it. This is the first that is there now."
+                "In the alternate, the entity at position {shown} of version {number} and some of its neighbors were \
+                 changed or removed. This page shows the first of the entities that replaced them."
             );
             (position, Some(text))
         }
         Some(InAlternate::Removed) => {
-            let text = format!("The entity at {shown} of version {number} was removed from its alternate.");
+            let text = format!("The entity at position {shown} of version {number} was removed from the alternate.");
             return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
         }
     };
@@ -170,11 +170,11 @@ fn differs(target: &Target, list: &List) -> String {
     let number = target.version.number;
     match list.length == target.version.file.entity_count {
         true => format!(
-            "The alternate was changed here: this entity differs from the one of version {number} at the same position."
+            "The alternate was changed here: this entity differs from the one at the same position in version {number}."
         ),
         false => format!(
-            "This entity differs from the one of version {number} at the same position: it was changed in the \
-             alternate, or others before it were added or removed."
+            "This entity differs from the one at the same position in version {number}. Either this entity was changed \
+             in the alternate, or entities before it were added or removed."
         ),
     }
 }
@@ -201,11 +201,11 @@ pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> R
 
 /// The position before which entities are added, at most `last`, and what is wrong with it in a list of `length`.
 fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
-    let valid = format!("valid: 0 to {length}");
+    let valid = format!("Enter a position from 0 to {length}.");
     match Position::parse(typed) {
-        Err(_) => (length, Some(format!("This is no position; {valid}."))),
+        Err(_) => (length, Some(format!("This is not a valid position. {valid}"))),
         Ok(position) if position.is_past_all() || position.at > last => {
-            (length, Some(format!("The list has no such position; {valid}.")))
+            (length, Some(format!("This position is past the end of the list. {valid}")))
         }
         Ok(position) => (position.at, None),
     }
@@ -281,7 +281,7 @@ pub(super) async fn act(
         };
         match sent.fields.first("do") {
             Some("save") if there == mine => {
-                let alert = Some("Nothing has changed, so nothing is saved.".to_owned());
+                let alert = Some("Nothing was saved because nothing has changed.".to_owned());
                 let said = Said { alert, ..Said::default() };
                 return page(visit, target, &list_now, &draft, false, said);
             }
@@ -323,11 +323,11 @@ fn merged(
         return preview(visit, target, list_now, &draft, there, mine, Vec::new());
     };
     let merged = text::merge(&base, there, mine);
-    let mut notes = vec!["Your changes are made in the entity as it is now.".to_owned()];
+    let mut notes = vec!["Your changes were merged into the current entity.".to_owned()];
     if !merged.conflicts.is_empty() {
         let number = merged.conflicts.len() as u64;
-        let fields = figures::counted(number, "field has", "fields have");
-        notes.push(format!("{fields} your value, which somebody else has changed, too."));
+        let fields = figures::counted(number, "field", "fields");
+        notes.push(format!("In {fields}, your changes replace another user’s changes."));
     }
     match text::editable(&merged.entity) {
         Some(text) => {
@@ -344,7 +344,7 @@ fn saved_beside(target: &Target) -> Reply {
 }
 
 fn too_large() -> HttpError {
-    let text = "This entity is too large for the editor. POST /dataset/alternate/edit takes it.".to_owned();
+    let text = "This entity is too large for the editor. Use POST /dataset/alternate/edit instead.".to_owned();
     HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
@@ -363,12 +363,12 @@ fn preview(
     mine: &[u8],
     notes: Vec<String>,
 ) -> Result<Reply, HttpError> {
-    let titles = Titles { caption: "The entity now and then", old: "Now", new: "Then" };
+    let titles = Titles { caption: "The entity before and after saving", old: "Now", new: "After saving" };
     let sides = (Some(there), Some(mine));
     let table = Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut Room::of_page());
     let note = match (there == mine, table.is_empty()) {
         (true, _) => Some("Nothing has changed."),
-        (false, true) => Some("Only the order of fields has changed."),
+        (false, true) => Some("Only the field order has changed."),
         (false, false) => None,
     };
     let edits = [EntityEdit { position: draft.position, change: EntityChange::Set(Bytes::from(mine.to_vec())) }];
@@ -390,7 +390,9 @@ struct Again {
 impl Again {
     fn note(&self) -> String {
         let at = figures::grouped(self.at);
-        format!("Somebody else saved other entities meanwhile. This one is as it was, at position {at}.")
+        format!(
+            "Another user has saved changes to other entities. This entity has not changed. It is at position {at}."
+        )
     }
 }
 
@@ -426,7 +428,7 @@ async fn find_again(visit: &Visit, target: &Target, list_now: List, draft: &Draf
 
 /// Somebody else has changed or removed the entity since the form was made, or keeps saving.
 fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: &[u8]) -> Result<Reply, HttpError> {
-    const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
+    const FIRST: &str = "Another user saved changes first, so yours were not saved. Your text is still below.";
     let Again { list: list_now, at, fate } = again;
     let base = text::entity(&draft.base).ok();
     let mut said = Said { status: StatusCode::CONFLICT, alert: Some(FIRST.to_owned()), ..Said::default() };
@@ -441,44 +443,43 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
         Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.page("diff"));
     let mut room = Room::of_page();
     let mut compared = |new: &[u8], caption: &str, title: &str| {
-        let titles = Titles { caption, old: "When you began", new: title };
+        let titles = Titles { caption, old: "When you started", new: title };
         base.as_deref().map(|base| {
             let sides = (Some(base), Some(new));
             Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut room)
         })
     };
     if *fate == Fate::Removed {
-        let alert =
-            "Somebody else has removed this entity meanwhile, so nothing is saved. Your text is below as it was.";
+        let alert = "Another user has removed this entity, so your changes were not saved. Your text is still below.";
         said.alert = Some(alert.to_owned());
         said.notes.push(format!(
-            "It was at position {was}. If you add it again, with your text, it is at position {shown}. If you drop your \
-             change, it stays removed."
+            "The entity was at position {was}. If you add it again with your text, it will be at position {shown}. If \
+             you discard your changes, the entity stays removed."
         ));
-        let own = compared(mine, "What you have changed", "Your text");
+        let own = compared(mine, "Your changes", "Your text");
         said.conflict = Some(Conflict { theirs: None, mine: own, both: Vec::new(), can_merge: false, diff });
         said.is_removed = true;
         return page(visit, target, list_now, &draft, true, said);
     }
     let Some(there) = list_now.entity.text() else {
         said.notes.push(match list_now.entity {
-            Found::TooLarge => "The entity at this position is too large for the editor now.".to_owned(),
-            _ => format!("There is no entity at position {shown} any more. You can add your text as a new entity."),
+            Found::TooLarge => "The entity at this position is now too large for the editor.".to_owned(),
+            _ => format!("There is no longer an entity at position {shown}. You can add your text as a new entity."),
         });
         let draft = Draft { position: list_now.length, ..draft };
         return page(visit, target, list_now, &draft, true, said);
     };
-    let theirs = compared(there, "What was saved meanwhile", "Now");
-    let own = compared(mine, "What you have changed", "Your text");
+    let theirs = compared(there, "Changes saved in the meantime", "Now");
+    let own = compared(mine, "Your changes", "Your text");
     let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
     said.notes.push(match fate {
         Fate::Changed => format!(
-            "Somebody else has changed this entity, which is at position {shown}. Look at what differs before you save \
-             anything over it."
+            "Another user has changed this entity, which is now at position {shown}. Review the differences before you \
+             overwrite the entity."
         ),
         _ => format!(
-            "The entity at position {shown} is another one now: somebody has changed yours, or removed it, so that the \
-             next one stands there. Look at what differs before you save anything over it."
+            "Another user has changed or removed the entity that you were editing, so position {shown} now contains a \
+             different entity. Review the differences before you overwrite that entity."
         ),
     });
     said.conflict = Some(Conflict {
@@ -546,7 +547,7 @@ pub(super) async fn act_new(
     let mut tables = Vec::new();
     for (number, entity) in entities.iter().take(NAMED).enumerate() {
         let caption = format!("New entity {} of {}", number + 1, entities.len());
-        let titles = Titles { caption: &caption, old: "Now", new: "Then" };
+        let titles = Titles { caption: &caption, old: "Now", new: "After saving" };
         tables.push(Compared::new(&titles, (None, Some(entity)), (Equality::Text, Paths::All), &mut space));
     }
     let left_out = entities.len() - tables.len();
@@ -558,8 +559,8 @@ pub(super) async fn act_new(
 /// Somebody else has saved or deleted the alternate since the form of a new entity was made.
 fn stale_new(visit: &Visit, target: &Target, list: &List, draft: &Draft) -> Result<Reply, HttpError> {
     let alert = format!(
-        "Somebody else saved first, so nothing is saved. The list had {}, and has {} now. Your text is below as it was. \
-         Look whether the position is still the right one, and save once more.",
+        "Another user saved changes first, so yours were not saved. The list had {} and now has {}. Your text is still \
+         below. Before you save again, check that the position is still correct.",
         figures::counted(draft.length, "entity", "entities"),
         figures::grouped(list.length)
     );
@@ -579,7 +580,7 @@ fn page(
 ) -> Result<Reply, HttpError> {
     let Target { dataset, place, .. } = target;
     let title = match is_new {
-        true if said.is_removed => "Add the entity again, or drop your change".to_owned(),
+        true if said.is_removed => "Add the entity again or discard your changes".to_owned(),
         true => "Add entities".to_owned(),
         false => format!("Edit entity {}", figures::grouped(draft.position)),
     };

@@ -60,12 +60,15 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let entities = version.alt.as_ref().map(|file| file.entity_count);
     let counted = |entities| figures::counted(entities, "entity", "entities");
     let notice = match (query.first("done"), entities) {
-        (Some("saved"), Some(entities)) => Some(format!("Saved. The alternate has {}.", counted(entities))),
+        (Some("saved"), Some(entities)) => {
+            Some(format!("Your changes were saved. The alternate now has {}.", counted(entities)))
+        }
         (Some("beside"), Some(entities)) => Some(format!(
-            "Saved, beside what somebody else saved meanwhile in other entities. The alternate has {}.",
+            "Your changes were saved, and another user’s changes to other entities were kept. The alternate now has \
+             {}.",
             counted(entities)
         )),
-        (Some("deleted"), None) => Some("The alternate is deleted. The version is as it was.".to_owned()),
+        (Some("deleted"), None) => Some("The alternate was deleted. The version itself has not changed.".to_owned()),
         _ => None,
     };
     let number = version.number;
@@ -127,8 +130,8 @@ pub(super) async fn act(Posted { mut visit, body }: Posted) -> Response {
 /// That nothing is read of a form as long as this.
 fn too_long(limit_bytes: u64) -> HttpError {
     let text = format!(
-        "The form is longer than {} bytes, so nothing of it was read, and nothing is saved. Go back with your browser: \
-         your text is still there. The editor takes texts of up to {} bytes. POST /dataset/alternate/edit takes more.",
+        "Nothing was saved because the form is longer than {} bytes. To recover your text, go back in your browser. \
+         The editor accepts up to {} bytes. For longer texts, use POST /dataset/alternate/edit.",
         figures::grouped(limit_bytes),
         figures::grouped(EDITOR_BYTES as u64)
     );
@@ -169,17 +172,17 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
     let Some(alternate) = &version.alt else { return Err(ManageError::AltNotFound.into()) };
     let entities = figures::counted(alternate.entity_count, "entity", "entities");
     let effects = [
-        format!("The alternate with its {entities} is gone, and with it all edits that were made in it."),
-        "Nothing brings it back.".to_owned(),
-        format!("Readers of {} get the status 404.", Place { alt: true, ..place.clone() }.api()),
-        format!("Version {} itself stays as it is.", version.number),
+        format!("The alternate and its {entities} will be deleted, including all edits."),
+        "This cannot be undone.".to_owned(),
+        format!("Requests for {} will return 404.", Place { alt: true, ..place.clone() }.api()),
+        format!("Version {} itself will not change.", version.number),
     ];
     let question = Question {
         title: format!("Delete the alternate of version {}?", version.number),
         effects: notice.map(str::to_owned).into_iter().chain(effects).collect(),
         action: place.alternate_action("delete"),
         etag: Some(crate::service::alternate_etag(version)),
-        button: "Delete the alternate".to_owned(),
+        button: "Delete alternate".to_owned(),
         danger: true,
         back: place.alternate(),
         ..Question::default()
@@ -190,7 +193,7 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
 async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply, HttpError> {
     let Target { user, place, version, .. } = target;
     if version.alt.is_some() && fields.first("etag") != Some(crate::service::alternate_etag(version).as_str()) {
-        let notice = "The alternate was saved meanwhile. Nothing is deleted yet.";
+        let notice = "The alternate has changed in the meantime, so it was not deleted. Confirm again to delete it.";
         return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
     }
     visit.app.datasets().delete_alternate(user, place.dataset.id, version.number).await?;

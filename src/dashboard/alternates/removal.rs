@@ -45,7 +45,14 @@ struct Checked {
 
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let asked = match (query.first("positions"), query.first("position")) {
-        (Some(positions), Some(_)) => return Err(invalid("positions", positions, "is beside position", "one of both")),
+        (Some(positions), Some(_)) => {
+            return Err(invalid(
+                "positions",
+                positions,
+                "cannot be combined with position",
+                "positions or position, but not both",
+            ));
+        }
         (positions, position) => positions.or(position),
     };
     page(visit, target, asked, StatusCode::OK, None).await
@@ -66,14 +73,14 @@ pub(super) async fn act(
     };
     // What the button says is removed, and nothing else.
     if fields.first("checked") != Some(asked) {
-        let alert = "You have changed the positions. Look at the entities again before you remove them.".to_owned();
+        let alert = "You have changed the positions. Review the entities again before you remove them.".to_owned();
         return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
     }
     match save(visit, target, etag, edits(&positions), room).await {
         Ok(reply) => Ok(reply),
         Err(HttpError::Manage(ManageError::Stale)) => {
-            let alert = "Somebody else saved first, so nothing is removed. Other entities may stand at these positions \
-                         now: look at them again.";
+            let alert = "Another user saved changes first, so nothing was removed. These positions might now contain \
+                         different entities. Review the entities again.";
             page(visit, target, Some(asked), StatusCode::CONFLICT, Some(alert.to_owned())).await
         }
         Err(error) => {
@@ -126,7 +133,7 @@ async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Chec
         // That of the first: what changes while the page is made is stale when it is sent.
         etag.get_or_insert(found.etag);
         let caption = format!("Entity at position {}", figures::grouped(*position));
-        let titles = Titles { caption: &caption, old: "Now", new: "Then" };
+        let titles = Titles { caption: &caption, old: "Now", new: "After saving" };
         let compared = match &found.entity {
             Found::Entity(entity) => {
                 let sides = (Some(entity.as_slice()), None);

@@ -61,7 +61,8 @@ fn check_length(text: &str) -> Result<(), Mistake> {
     }
     let (given, limit) = (figures::grouped(text.len() as u64), figures::grouped(EDITOR_BYTES as u64));
     Err(Mistake::whole(format!(
-        "The text has {given} bytes; the editor takes {limit}. POST /dataset/alternate/edit takes more"
+        "The text is {given} bytes long, but the editor accepts at most {limit}. For longer texts, use POST \
+         /dataset/alternate/edit"
     )))
 }
 
@@ -106,7 +107,7 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
         entities.push(entity);
     }
     match entities.is_empty() {
-        true => Err(Mistake::whole("The array is empty: it must hold entities")),
+        true => Err(Mistake::whole("The array must contain at least one entity")),
         false => Ok(entities),
     }
 }
@@ -162,14 +163,14 @@ fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
 
 /// Positions of a list: `3, 7-9`, each once, ascending.
 pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
-    const VALID: &str = "valid: numbers from 0 and ranges, such as 3, 7-9";
-    let wrong = |item: &str| format!("{} is no position; {VALID}", quoted(item));
+    const VALID: &str = "valid: whole numbers and ranges, such as 3, 7-9";
+    let wrong = |item: &str| format!("{} is not a position; {VALID}", quoted(item));
     let number = |item: &str| {
         let item = item.trim();
         let digits = !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| item.parse::<u64>().unwrap_or(u64::MAX))
     };
-    let too_many = || format!("These are more than {} positions", figures::grouped(most as u64));
+    let too_many = || format!("Too many positions; valid: at most {}", figures::grouped(most as u64));
     let mut positions = BTreeSet::new();
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -189,7 +190,7 @@ pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
         }
     }
     match positions.is_empty() {
-        true => Err(format!("No position is given; {VALID}")),
+        true => Err(format!("No position is specified; {VALID}")),
         false => Ok(positions.into_iter().collect()),
     }
 }
@@ -239,21 +240,18 @@ mod tests {
     #[test]
     fn a_mistake_tells_its_line_and_column() {
         let told = |text: &str| entity(text).expect_err("a mistake").text();
-        assert_eq!(
-            told("{\r\n  \"a\": 1,\r\n  \"é\": x\r\n}"),
-            "Line 3, column 8: found 'x' where a value should stand."
-        );
+        assert_eq!(told("{\r\n  \"a\": 1,\r\n  \"é\": x\r\n}"), "Line 3, column 8: expected a value, found 'x'.");
         assert!(told("[1]").contains("this is an array"), "{}", told("[1]"));
         assert!(told("").starts_with("Line 1, column 1: "), "{}", told(""));
         assert!(told("{}\n{}").starts_with("Line 2, column 1: text after"), "{}", told("{}\n{}"));
-        assert!(told(&" ".repeat(EDITOR_BYTES + 1)).contains("the editor takes 6,291,456"));
+        assert!(told(&" ".repeat(EDITOR_BYTES + 1)).contains("the editor accepts at most 6,291,456"));
         let told = |text: &str| entities(text).expect_err("a mistake").text();
-        assert_eq!(told("[\n{\"a\":x}]"), "Line 2, column 6: found 'x' where a value should stand.");
+        assert_eq!(told("[\n{\"a\":x}]"), "Line 2, column 6: expected a value, found 'x'.");
         assert_eq!(told("[{}], \"b\": {}"), "Line 1, column 5: text after the end of the array.");
         assert_eq!(told("[{}] }"), "Line 1, column 5: text after the end of the array.");
         assert!(told("[{},7]").starts_with("Entity 2 of the array: an entity must be a JSON object"));
         assert!(told("[{}").starts_with("Line 1, column 4: "), "{}", told("[{}"));
-        assert!(told(" [] ").contains("is empty"));
+        assert!(told(" [] ").contains("at least one entity"));
         assert_eq!(entities(" [ {\"a\":1}, {} ] ").expect("entities"), [&b"{\"a\":1}"[..], b"{}"]);
         assert_eq!(entities("{\"a\":1,\"a\":2}").expect("entities"), [b"{\"a\":2}"]);
     }
@@ -280,13 +278,13 @@ mod tests {
         assert_eq!(positions("0-9", 10).map(|list| list.len()), Ok(10));
         for (text, told) in [
             ("", "No position"),
-            ("a", "\"a\" is no position"),
-            ("9-7", "\"9-7\" is no position"),
-            ("-1", "\"-1\" is no position"),
+            ("a", "\"a\" is not a position"),
+            ("9-7", "\"9-7\" is not a position"),
+            ("-1", "\"-1\" is not a position"),
             ("99999999999999999999", "\"99999999999999999999\" is larger than any position"),
-            ("0-10", "more than 10"),
-            ("0-99999999999999999999999", "more than 10"),
-            ("1-5,11-16", "more than 10"),
+            ("0-10", "at most 10"),
+            ("0-99999999999999999999999", "at most 10"),
+            ("1-5,11-16", "at most 10"),
         ] {
             let problem = positions(text, 10).expect_err(text);
             assert!(problem.contains(told), "{text}: {problem}");

@@ -122,12 +122,12 @@ pub(super) fn in_force(links: &Links<'_>) -> InForce {
                 keys => Words::of("without duplicates by", &keys),
             },
             "limit" if value.parse().is_ok_and(|limit: u64| limit != PAGE) => {
-                Words { between: "in a page", ..Words::of("", value).value_first() }
+                Words { between: "per page", ..Words::of("", value).value_first() }
             }
-            "denull" if is_true(value) => Words::plain("without nulls and empty texts"),
+            "denull" if is_true(value) => Words::plain("without nulls and empty strings"),
             "flatten" if is_true(value) => Words::plain("flattened"),
             "include_source" if !is_true(value) => Words::plain("without _source"),
-            "count" if is_true(value) => Words::plain("only counted"),
+            "count" if is_true(value) => Words::plain("count only"),
             "sample" => Words::of("random sample of", value),
             "keep_field" => Words::of("only the fields", value),
             "drop_field" => Words::of("without the fields", value),
@@ -172,38 +172,41 @@ pub(super) fn next_steps(links: &Links<'_>, absent: &[Path]) -> Vec<Part> {
     let keywords: Vec<&str> = query.all(KEYWORDS).flat_map(|list| list.split(',')).collect();
     let keywords = keywords.iter().filter(|word| !word.trim().is_empty()).count();
     if keywords > 1 && query.first(MODE).is_some_and(|mode| mode == "and") {
-        add(Words::plain("instead: any of the keywords"), &query.without(&[MODE]));
+        add(Words::plain("Match any of the keywords"), &query.without(&[MODE]));
     }
     for (place, (name, given)) in query.pairs().iter().enumerate() {
-        let Some(words) = Words::condition("without:", name, given) else { continue };
+        let Some(words) = Words::condition("Remove:", name, given) else { continue };
         let rest = query.without_place(place);
         add(words, &rest);
         let Ok((path, value)) = Path::parse_prefix(given) else { continue };
         let is_there = !absent.contains(&path);
         if let (FILTER, true, Some((range, limit))) = (name.as_str(), is_there, as_range(value)) {
             let meant = format!("{path}:{limit}");
-            add(Words::condition("instead:", range, &meant).unwrap_or_default(), &rest.clone().and(range, &meant));
+            add(Words::condition("Change to:", range, &meant).unwrap_or_default(), &rest.clone().and(range, &meant));
         }
         if is_there && matches!(name.as_str(), FILTER | CONTAINS) && !value.trim().is_empty() && value.trim() != value {
             let trimmed = format!("{path}:{}", value.trim());
-            add(Words::condition("instead:", name, &trimmed).unwrap_or_default(), &rest.clone().and(name, &trimmed));
+            add(Words::condition("Change to:", name, &trimmed).unwrap_or_default(), &rest.clone().and(name, &trimmed));
         }
         let is_text = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
         if name == FILTER && is_text && is_there {
-            add(Words::condition("instead:", CONTAINS, given).unwrap_or_default(), &rest.clone().and(CONTAINS, given));
+            add(
+                Words::condition("Change to:", CONTAINS, given).unwrap_or_default(),
+                &rest.clone().and(CONTAINS, given),
+            );
         }
         // A comma would make two keywords of it.
         if matches!(name.as_str(), FILTER | CONTAINS) && is_text && !value.contains(',') && keywords == 0 {
-            add(Words::of("instead: any field contains", value), &rest.and(KEYWORDS, value));
+            add(Words::of("Search all fields for", value), &rest.and(KEYWORDS, value));
         }
     }
     if keywords > 0 {
-        add(Words::plain("without the keywords"), &query.without(&[KEYWORDS, MODE]));
+        add(Words::plain("Remove the keywords"), &query.without(&[KEYWORDS, MODE]));
     }
     steps.truncate(PARTS - 1);
     let all = Query::default();
     let all = query.first(VIEW).map_or(all.clone(), |view| all.and(VIEW, view));
-    steps.push(Part { words: Words::plain("all entities"), href: links.here(&all) });
+    steps.push(Part { words: Words::plain("Show all entities"), href: links.here(&all) });
     steps
 }
 
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn each_part_in_force_can_be_taken_away() {
         check(linked, "view=json&limit=50&offset=10&keywords=a", &[]);
-        check(linked, "view=json&limit=5&offset=10", &[("5 in a page", "?view=json")]);
+        check(linked, "view=json&limit=5&offset=10", &[("5 per page", "?view=json")]);
         check(linked, "columns=a,b&sort=c", &[("only the columns a,b", "?sort=c"), ("sorted by c", "?columns=a,b")]);
         check(
             linked,
@@ -269,7 +272,7 @@ mod tests {
                 ("without duplicates by a", "?sample=3&seed=1&denull=true&include_source=false&flatten=0"),
                 ("random sample of 3", "?dedup=1&dedup_key=a&denull=true&include_source=false&flatten=0"),
                 (
-                    "without nulls and empty texts",
+                    "without nulls and empty strings",
                     "?dedup=1&dedup_key=a&sample=3&seed=1&include_source=false&flatten=0",
                 ),
                 ("without _source", "?dedup=1&dedup_key=a&sample=3&seed=1&denull=true&flatten=0"),
@@ -311,34 +314,34 @@ mod tests {
             steps,
             "view=json&filter=a:x&filter_gte=n:3",
             &[
-                ("without: a is x", "?view=json&filter_gte=n:3"),
-                ("instead: a contains x", "?view=json&filter_gte=n:3&filter_contains=a:x"),
-                ("instead: any field contains x", "?view=json&filter_gte=n:3&keywords=x"),
-                ("without: n is at least 3", "?view=json&filter=a:x"),
-                ("all entities", "?view=json"),
+                ("Remove: a is x", "?view=json&filter_gte=n:3"),
+                ("Change to: a contains x", "?view=json&filter_gte=n:3&filter_contains=a:x"),
+                ("Search all fields for x", "?view=json&filter_gte=n:3&keywords=x"),
+                ("Remove: n is at least 3", "?view=json&filter=a:x"),
+                ("Show all entities", "?view=json"),
             ],
         );
         check(
             steps,
             "keywords=a,b&keywords_mode=and&filter=a:null",
             &[
-                ("instead: any of the keywords", "?keywords=a,b&filter=a:null"),
-                ("without: a is null", "?keywords=a,b&keywords_mode=and"),
-                ("without the keywords", "?filter=a:null"),
-                ("all entities", ""),
+                ("Match any of the keywords", "?keywords=a,b&filter=a:null"),
+                ("Remove: a is null", "?keywords=a,b&keywords_mode=and"),
+                ("Remove the keywords", "?filter=a:null"),
+                ("Show all entities", ""),
             ],
         );
         check(
             steps,
             "filter=nope:1&filter=n:%3E%3D%201.5",
             &[
-                ("without: nope is 1", "?filter=n:%3E%3D%201.5"),
-                ("instead: any field contains 1", "?filter=n:%3E%3D%201.5&keywords=1"),
-                ("without: n is &gt;= 1.5", "?filter=nope:1"),
-                ("instead: n is at least 1.5", "?filter=nope:1&filter_gte=n:1.5"),
-                ("instead: n contains &gt;= 1.5", "?filter=nope:1&filter_contains=n:%3E%3D%201.5"),
-                ("instead: any field contains &gt;= 1.5", "?filter=nope:1&keywords=%3E%3D%201.5"),
-                ("all entities", ""),
+                ("Remove: nope is 1", "?filter=n:%3E%3D%201.5"),
+                ("Search all fields for 1", "?filter=n:%3E%3D%201.5&keywords=1"),
+                ("Remove: n is &gt;= 1.5", "?filter=nope:1"),
+                ("Change to: n is at least 1.5", "?filter=nope:1&filter_gte=n:1.5"),
+                ("Change to: n contains &gt;= 1.5", "?filter=nope:1&filter_contains=n:%3E%3D%201.5"),
+                ("Search all fields for &gt;= 1.5", "?filter=nope:1&keywords=%3E%3D%201.5"),
+                ("Show all entities", ""),
             ],
         );
         // Nobody sees a blank at the end of a value.
@@ -347,11 +350,11 @@ mod tests {
             steps,
             "filter=a:%20ok",
             &[
-                (&format!("without: a is {blank}ok"), ""),
-                ("instead: a is ok", "?filter=a:ok"),
-                (&format!("instead: a contains {blank}ok"), "?filter_contains=a:%20ok"),
-                (&format!("instead: any field contains {blank}ok"), "?keywords=%20ok"),
-                ("all entities", ""),
+                (&format!("Remove: a is {blank}ok"), ""),
+                ("Change to: a is ok", "?filter=a:ok"),
+                (&format!("Change to: a contains {blank}ok"), "?filter_contains=a:%20ok"),
+                (&format!("Search all fields for {blank}ok"), "?keywords=%20ok"),
+                ("Show all entities", ""),
             ],
         );
     }

@@ -131,7 +131,7 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
     let TypeCounts { null, boolean, number, string, .. } = record.types;
     let null = (null > 0).then(|| condition("null")).flatten();
-    let finds = if string > 0 { "null, or the text null" } else { "only null" };
+    let finds = if string > 0 { "is null (or the string “null”)" } else { "is null" };
     let has_scalars = boolean + number + string > 0 && !path.is_empty();
     let is_ordered = has_scalars && (number > 0 || holds_dates(record));
     let begun = [
@@ -147,8 +147,8 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
         presence: figures::percent(record.entities, entities),
         values: values.collect(),
         without_values: match record.distinct.estimated {
-            true => "No value is known to be frequent.",
-            false => "No value occurs twice.",
+            true => "The profile contains no frequent values.",
+            false => "No value occurs more than once.",
         },
         null: null.map(|href| (finds, href)),
         ascending: sorted("asc"),

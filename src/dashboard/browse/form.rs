@@ -119,7 +119,7 @@ impl Form {
         };
         let problem = match (&refused_condition, problem) {
             (Some(one), Some(_)) if matches!(Path::parse_prefix(&one.value), Err(PathError::Empty)) => {
-                Some("Name a field: this condition has a value alone.".to_owned())
+                Some("Enter a field name. This condition has only a value.".to_owned())
             }
             (_, problem) => problem,
         };

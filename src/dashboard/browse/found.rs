@@ -84,7 +84,7 @@ pub(super) async fn find(
     let returned = answer.total;
     if request.count {
         let count = figures::counted(returned, "entity", "entities");
-        let summary = "This is the count that the query asks for.".to_owned();
+        let summary = "The query returns only a count.".to_owned();
         return Ok(Found { summary, count: Some(count), ..Found::default() });
     }
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
@@ -97,9 +97,8 @@ pub(super) async fn find(
     };
     let mut notes = Vec::new();
     if let Some(more) = look.columns.len().checked_sub(TABLE_COLUMNS).filter(|more| *more > 0) {
-        notes.push(format!(
-            "A table has {TABLE_COLUMNS} columns at most: {more} of those that were chosen are not shown."
-        ));
+        let more = figures::counted(more as u64, "column is", "columns are");
+        notes.push(format!("A table shows at most {TABLE_COLUMNS} columns, so {more} not shown."));
     }
     let (table, json, fits) = match in_json {
         false => {
@@ -116,20 +115,20 @@ pub(super) async fn find(
     let too_large = (fits == 0 && returned > 0).then(|| look.label(0));
     if fits > 0 && fits < returned {
         notes.push(format!(
-            "These entities are large: {} of {} fit into this page. The next page goes on after them.",
+            "These entities are large, so only {} of {} fit on this page. The next page continues where this one ends.",
             figures::grouped(fits),
             figures::grouped(returned)
         ));
     }
     let drawn = request.is_drawn_anew();
     if drawn {
-        notes.push("This sample is drawn anew each time. With a seed it stays the same, and has pages.".to_owned());
+        notes.push("This sample is different each time. To page through a fixed sample, set a seed.".to_owned());
     }
     let all = matches.map(|matches| request.sample.map_or(matches, |sample| sample.min(matches)));
     let leaves_out = all.map_or(returned == limit, |all| all > shown.offset.saturating_add(limit));
     if asked > limit && leaves_out {
         notes.push(format!(
-            "A page shows {limit} entities at most. The API call returns up to {}.",
+            "A page shows at most {limit} entities. The API call returns up to {}.",
             figures::grouped(asked)
         ));
     }
@@ -200,8 +199,13 @@ async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
 fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
     let of = all.map(|all| format!(" of {}", figures::counted(all, "entity", "entities"))).unwrap_or_default();
     match (shown, all) {
-        (0, Some(0)) => "No entity matches.".to_owned(),
-        (0, _) => format!("No entities from {} on{of}.", figures::grouped(offset.saturating_add(1))),
+        (0, Some(0)) => "No entities match.".to_owned(),
+        (0, Some(all)) => format!(
+            "No entities to show from number {} onward ({} in total).",
+            figures::grouped(offset.saturating_add(1)),
+            figures::counted(all, "entity", "entities")
+        ),
+        (0, None) => format!("No entities to show from number {} onward.", figures::grouped(offset.saturating_add(1))),
         (1, _) => format!("{}{of}", figures::grouped(offset.saturating_add(1))),
         _ => {
             let last = offset.saturating_add(shown);

@@ -30,7 +30,7 @@ impl Hint {
             links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };
         Hint {
-            text: Sentence::new(&format!("There is no parameter {}. It is ignored.", quoted(name))),
+            text: Sentence::new(&format!("This page ignores the unknown parameter {}.", quoted(name))),
             meant: nearest.map(|nearest| {
                 (Sentence::new(&format!("Did you mean {nearest}?")), links.beginning_of(&renamed(nearest)))
             }),
@@ -39,7 +39,7 @@ impl Hint {
 
     fn of_deep_column(path: &Path, links: &Links<'_>) -> Hint {
         let text =
-            format!("A table has a column for each field at the top, and {} is a path.", quoted(&path.to_string()));
+            format!("A table has columns only for top-level fields, but {} is nested.", quoted(&path.to_string()));
         let flattened = links.query.with("flatten", true);
         let question = Sentence::new("Show a column for each nested field");
         Hint { text: Sentence::new(&text), meant: Some((question, links.beginning_of(&flattened))) }
@@ -51,9 +51,11 @@ impl Hint {
         }
         let (path, parameter) = (quoted(&field.path.to_string()), field.parameter);
         let (text, nearest) = match &field.cause {
-            UnknownCause::Absent { nearest } => (format!("No entity has {path} ({parameter})."), nearest.as_deref()),
+            UnknownCause::Absent { nearest } => {
+                (format!("No entity has the field {path} ({parameter})."), nearest.as_deref())
+            }
             UnknownCause::Taken { step } => {
-                (format!("{step} has removed {path} from every entity before {parameter} looks for it."), None)
+                (format!("{step} removes {path} from every entity before {parameter} is applied."), None)
             }
         };
         let meant = nearest.map(|nearest| {

@@ -39,8 +39,8 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     let headers = keyed(format!(", headers={{\"Authorization\": \"{authorization}\"}}"));
     let requests = format!(
         "import requests  # python3 -m pip install requests\n\n\
-         answer = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
-         answer.raise_for_status()\nprint(answer.json())"
+         response = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
+         response.raise_for_status()\nprint(response.json())"
     );
     let mut snippets = vec![
         Snippet { name: "URL", text: url },
@@ -54,8 +54,8 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     snippets.push(Snippet {
         name: "JavaScript",
         text: format!(
-            "const answer = await fetch(\n  \"{plain}\"{options}\n);\n\
-             if (!answer.ok) throw new Error(await answer.text());\nconsole.log(await answer.json());"
+            "const response = await fetch(\n  \"{plain}\"{options}\n);\n\
+             if (!response.ok) throw new Error(await response.text());\nconsole.log(await response.json());"
         ),
     });
     snippets.push(Snippet { name: "MCP tool call", text: tool_call(place, &shaped) });
@@ -89,7 +89,7 @@ fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3
         Snippet {
             name: "DuckDB",
             text: format!(
-                "-- DuckDB fetches its extension httpfs once. Where it cannot, download the Parquet file and read that.\n\
+                "-- DuckDB downloads its httpfs extension once. If it cannot, download and read the Parquet file.\n\
                  INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"
             ),
         },

@@ -132,10 +132,10 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         alt: of_alternate,
         change_type: field("change_type"),
         versions: dataset.latest_version.map_or_else(
-            || "This dataset has no version yet.".to_owned(),
+            || "This dataset has no versions yet.".to_owned(),
             |latest| match latest.get() {
-                1 => "Its only version is 1. It can be compared with its alternate.".to_owned(),
-                _ => format!("Its versions are 1 to {latest}. “active” and “latest” name one, too."),
+                1 => "This dataset has only version 1. You can compare this version with its alternate.".to_owned(),
+                _ => format!("Enter a version number from 1 to {latest}, “active”, or “latest”."),
             },
         ),
     };
@@ -252,13 +252,13 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let mut notes = Vec::new();
     if asked > PAGE_ENTITIES as u64 {
         notes.push(format!(
-            "A page shows {PAGE_ENTITIES} records at most. The API call below gives up to {}.",
+            "A page shows at most {PAGE_ENTITIES} records. The API call below returns up to {}.",
             figures::as_sent(query.first("limit").unwrap_or_default())
         ));
     }
     if shown < count {
         notes.push(format!(
-            "{} of {} fit into this page. The next page goes on after them.",
+            "Only {} of {} fit on this page. The next page continues where this one ends.",
             figures::grouped(shown),
             figures::counted(count, "record", "records")
         ));
@@ -266,13 +266,13 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let total = diff.count(page.change_type);
     if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
         notes.push(format!(
-            "No record is at {}: the last one is at {}.",
+            "There is no record {}. The last record is {}.",
             figures::grouped(page.offset),
             figures::grouped(last)
         ));
     }
     if shown == 0 && count > 0 {
-        notes.push("The first one is larger than a page. The API call below gives it.".to_owned());
+        notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
     }
     // What is too large for a page does not hold up the next one.
     let next = page.offset.saturating_add(shown.max(count.min(1)));
@@ -301,7 +301,7 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
         title: format!("{} and {}", names[0], names[1].to_lowercase()),
         same: diff.count(None) == 0,
         totals: totals(&diff, &names),
-        of: format!("{} in all", figures::counted(diff.count(None), "difference", "differences")),
+        of: format!("{} in total", figures::counted(diff.count(None), "difference", "differences")),
         kinds: kinds(&diff, &page, query, place),
         summary: if has_summary { summary::summary(&diff).await? } else { None },
         summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.page("diff"))),

@@ -51,11 +51,13 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
     let Ok((seen, counts, is_full)) = counting.await else { return Ok(None) };
     let bound = match (seen < modified, is_full) {
         (true, _) => Some(format!(
-            "It counts the first {} of {}.",
+            "This table covers only the first {} of {}.",
             figures::grouped(seen),
             figures::counted(modified, "changed entity", "changed entities")
         )),
-        (false, true) => Some(format!("It counts the first {} different paths.", figures::grouped(PATHS as u64))),
+        (false, true) => {
+            Some(format!("This table covers only the first {} paths that differ.", figures::grouped(PATHS as u64)))
+        }
         (false, false) => None,
     };
     let mut counts: Vec<(String, u64)> = counts.into_iter().collect();

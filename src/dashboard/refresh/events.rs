@@ -57,7 +57,7 @@ pub(in crate::dashboard) async fn show(visit: &mut Visit) -> Result<Reply, HttpE
         return Ok(Reply::Other(StatusCode::NO_CONTENT.into_response()));
     };
     let Some(watch) = app.refreshes().watch(user.id) else {
-        let text = "Your pages watch as many refreshes as they may. Close some.".to_owned();
+        let text = "Too many of your open pages are following a refresh. Close some of them.".to_owned();
         return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
     let watched = Watched {

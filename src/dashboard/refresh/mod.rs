@@ -129,9 +129,9 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done", ENDED, "before"])?;
     let done = query.one_of("done", &["begun", "made", "schedule"])?;
     let notice = done.map(|done| match done {
-        "begun" => "The refresh has begun. It goes on when you leave this page.",
+        "begun" => "The refresh has started. It continues even if you leave this page.",
         "made" => "The dataset has a new version.",
-        _ => "The schedule is saved.",
+        _ => "The schedule was saved.",
     });
     let ended = match (done, query.number(ENDED)?) {
         (Some("made" | "begun"), _) => Some(Ended::Newest),
@@ -177,7 +177,7 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         }
         Some(AttemptOutcome::Failed { error }) => {
             said.notice = None;
-            let text = format!("No version was made: {error}");
+            let text = format!("No version was created: {error}");
             said.problem = Problem::at(if fetched { NOW } else { FILE }, &text);
         }
         None => {}
@@ -233,12 +233,12 @@ impl ProgressView {
     fn new(progress: Option<RefreshProgress>, running: Option<AttemptId>, place: &DatasetPlace) -> ProgressView {
         let stage = match progress.map(|progress| progress.stage) {
             // Another process of the service makes it.
-            None => "It runs in another process of the service.",
-            Some(RefreshStage::Waiting) => "It waits for its source, or for its turn.",
-            Some(RefreshStage::Receiving) => "Its source is being received.",
-            Some(RefreshStage::Decoding) => "Its entities are being decoded.",
-            Some(RefreshStage::Writing) => "The version is being written.",
-            Some(RefreshStage::Publishing) => "The version is being published.",
+            None => "The refresh is running on another node.",
+            Some(RefreshStage::Waiting) => "Waiting for the source or a permit.",
+            Some(RefreshStage::Receiving) => "Receiving data.",
+            Some(RefreshStage::Decoding) => "Decoding the entities.",
+            Some(RefreshStage::Writing) => "Writing the version.",
+            Some(RefreshStage::Publishing) => "Publishing the version.",
         };
         ProgressView {
             stage,
@@ -334,7 +334,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
         "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
         "rotate-ping" => {
             app.datasets().rotate_ping(&user, place.id).await?;
-            let notice = Some("The dataset has a new ping URL. The old one finds nothing any more.");
+            let notice = Some("The ping URL was replaced. The old URL now returns 404.");
             refresh(visit, Said { ping: true, notice, ..Said::default() }).await
         }
         _ => Err(HttpError::NoSuchPath),

@@ -29,7 +29,7 @@ pub(in crate::dashboard) async fn act(visit: &mut Visit, body: Body) -> Result<R
     let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
         Ok(upload) => upload,
         Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
-            let problem = format!("the file is too large: it may have {limit} bytes (sources.max_bytes)");
+            let problem = format!("the file is too large: the limit is {limit} bytes (sources.max_bytes)");
             let (status, problem) = (StatusCode::PAYLOAD_TOO_LARGE, Problem::at(FILE, &problem));
             return refresh(visit, Said { status, problem, ..Said::default() }).await;
         }
@@ -59,7 +59,7 @@ pub(in crate::dashboard) async fn act(visit: &mut Visit, body: Body) -> Result<R
     };
     let known = format.parse::<SourceFormat>().ok();
     if known.is_none() && !format.is_empty() {
-        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FORMAT, "there is no such format"), format).await;
+        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FORMAT, "unknown format"), format).await;
     }
     let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
         return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FILE, "choose a file"), format).await;
@@ -104,7 +104,7 @@ async fn made(
     tokio::select! {
         made = &mut work => match made {
             Ok(made) => made.map_err(HttpError::from).map(|_| Reply::done("made", &place.page("refresh"))),
-            Err(error) => Err(HttpError::Panic(format!("an upload ended early: {error}"))),
+            Err(error) => Err(HttpError::Panic(format!("failed to complete an upload: {error}"))),
         },
         () = waits => Ok(Reply::done("begun", &place.page("refresh"))),
     }

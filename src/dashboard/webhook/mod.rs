@@ -111,8 +111,8 @@ struct Said {
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done", "before", VERSION])?;
     let notice = match query.one_of("done", &["register", "delete"])? {
-        Some("register") => Some("The webhook is registered. The next version fires it."),
-        Some(_) => Some("The webhook is deleted. Nothing is sent any more."),
+        Some("register") => Some("The webhook was registered. strata will call it for the next version."),
+        Some(_) => Some("The webhook was deleted. strata will not send any more deliveries."),
         None => None,
     };
     let version = query.number(VERSION)?.map(VersionNumber::new);
@@ -155,7 +155,7 @@ async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
 /// What came of a delivery, in words, and whether it has failed.
 fn outcome(delivery: &SentDelivery) -> (String, bool) {
     match delivery.outcome.as_ref().map(|outcome| &outcome.answer) {
-        None => ("under way".to_owned(), false),
+        None => ("in progress".to_owned(), false),
         Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(status)),
         Some(Err(error)) => (error.clone(), true),
     }
@@ -170,15 +170,17 @@ fn took(delivery: &SentDelivery) -> Option<String> {
 pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let own = asked(visit).await?;
     let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
-    found.ok_or(ManageError::WebhookNotFound)?;
+    let webhook = found.ok_or(ManageError::WebhookNotFound)?;
+    let stops = "Deleting the webhook stops all deliveries, including pending ones. strata keeps the delivery log.";
+    let is_final = match webhook.secret.is_some() {
+        true => "The secret will also be deleted. This cannot be undone.",
+        false => "This cannot be undone.",
+    };
     let question = Question {
         title: "Delete the webhook?".to_owned(),
-        effects: vec![
-            "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
-            "Its secret is forgotten. What was delivered stays listed.".to_owned(),
-        ],
+        effects: vec![stops.to_owned(), is_final.to_owned()],
         action: own.place.page("webhook") + "/delete",
-        button: "Delete the webhook".to_owned(),
+        button: "Delete webhook".to_owned(),
         danger: true,
         back: own.place.page("webhook"),
         ..Question::default()
@@ -213,7 +215,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             let secret = match signed {
                 Signed::Kept => {
                     let kept = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
-                    let gone = || invalid_field(SECRET, "there is none by now; choose another signature");
+                    let gone = || invalid_field(SECRET, "no secret is registered now; choose another signature option");
                     Some(kept.ok_or_else(gone)?.expose().to_owned())
                 }
                 Signed::Made => Some(made()),
@@ -228,7 +230,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             webhooks.register(&user, place.id, url, secret.as_deref()).await?;
             match (signed, secret) {
                 (Signed::Made, Some(secret)) => {
-                    let notice = Some("The webhook is registered. The next version fires it.");
+                    let notice = Some("The webhook was registered. strata will call it for the next version.");
                     webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
                 }
                 _ => Ok(Reply::done("register", &place.page("webhook"))),

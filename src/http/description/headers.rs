@@ -9,7 +9,7 @@ use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 /// What an answer says about itself: the name, the type, the meaning and an example of each header. Which of them an
 /// answer has is said by the answers.
 const HEADERS: [(&str, Type, &str, &str); 27] = [
-    ("X-RateLimit-Limit", Type::Integer, "The number of requests that the tier allows per minute.", "100"),
+    ("X-RateLimit-Limit", Type::Integer, "The number of requests that you can send per minute.", "100"),
     ("X-RateLimit-Remaining", Type::Integer, "The number of requests left in the current window.", "99"),
     ("X-RateLimit-Reset", Type::Integer, "The Unix time at which the current window ends.", "1767225600"),
     ("X-Dataset-ID", Type::Integer, "The ID of the dataset.", "1"),
@@ -37,8 +37,7 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
     (
         "X-Unknown-Parameters",
         Type::String,
-        "The request parameters that strata ignored because they do not exist, percent-encoded and separated by \
-         commas.",
+        "The names of unknown parameters, which strata ignored. They are percent-encoded and separated by commas.",
         "lmit",
     ),
     (
@@ -52,8 +51,7 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
     (
         "X-Alternate",
         Type::String,
-        "`true` if the version has an alternate, otherwise `false`. If it has one, edit positions refer to the \
-         alternate.",
+        "`true` if the version has an alternate, otherwise `false`. If `true`, edit positions refer to the alternate.",
         "false",
     ),
     (
@@ -65,8 +63,8 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
     (
         "Cache-Control",
         Type::String,
-        "Caches can store most responses but must revalidate them each time. Only the client itself can store \
-         responses from private datasets. Errors and samples without `seed` must not be stored.",
+        "Caches can store most responses, but must revalidate them each time. Only the client's own cache can store \
+         responses from private datasets. No cache can store errors or samples without `seed`.",
         "public, no-cache",
     ),
     ("Vary", Type::String, "The request headers that the response depends on.", "Accept-Encoding"),
@@ -82,16 +80,11 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
         "The file name of a table (`csv`, `tsv`, or `parquet`).",
         "attachment; filename=\"world-countries-v1.csv\"",
     ),
-    (
-        "Accept-Ranges",
-        Type::String,
-        "`bytes` if the response supports `Range`, which is the case for `parquet`.",
-        "bytes",
-    ),
+    ("Accept-Ranges", Type::String, "`bytes` if you can request ranges of the response (`parquet` only).", "bytes"),
     (
         "Content-Range",
         Type::String,
-        "The range of bytes in the body. With status 416, the total number of bytes.",
+        "The range of bytes in the body. With status 416, only the total number of bytes.",
         "bytes 0-1023/146515",
     ),
     ("Retry-After", Type::Integer, "The number of seconds to wait before the next request.", "42"),
@@ -114,7 +107,7 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
     (
         "Access-Control-Expose-Headers",
         Type::String,
-        "The response headers that these scripts can read.",
+        "The response headers that scripts from other origins can read.",
         "X-Dataset-Version, X-Total-Count",
     ),
 ];

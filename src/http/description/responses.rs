@@ -46,10 +46,11 @@ const READ: &[&[&str]] = &[RATE, &["X-Unknown-Parameters"]];
 pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(400, "BadRequest", READ)
         .when(
-            "The path is not a valid read path, a parameter has an invalid value, or a parameter that allows only one \
-             value is repeated. The message names the parameter, the value, and the valid values. strata also returns \
-             400 if a table would have too many columns, if a Parquet file would need more memory or disk than a \
-             single client can use, or if `strict=true` rejects a field or parameter that does not exist.",
+            "The path is malformed, a parameter has an invalid value, or a parameter occurs more than once although it \
+             cannot be repeated. The message contains the name of the parameter, the value, and the valid values. \
+             strata also returns 400 if a table would have too many columns, or if a Parquet file would need more \
+             memory or disk space than a single client can use. With `strict=true`, unknown parameters and fields also \
+             cause 400.",
         )
         .example(
             "Invalid query: parameter limit: \"x\" is not a whole number; valid: decimal digits only, from 0 to \
@@ -60,7 +61,7 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
         .example("This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>."),
     ErrorAnswer::new(403, "Forbidden", READ)
         .when("The dataset is private, and `Authorization` does not contain its private key.")
-        .example("The Authorization header does not hold this dataset's private key."),
+        .example("The Authorization header does not contain this dataset's private key."),
     ErrorAnswer::new(404, "NotFound", READ)
         .when(
             "The dataset, the version, or the version's alternate does not exist, or the slug does not match the \
@@ -76,8 +77,8 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(412, "PreconditionFailed", READ)
         .when("`If-Match` does not match the `ETag` of the response.")
         .example(
-            "The header If-Match names another ETag than that of this answer: it has changed since, or the \
-             request is another one. Read it without If-Match, from its beginning.",
+            "The If-Match header does not match the ETag of this response: the data has changed, or the request is \
+             different. To start over, repeat the request without If-Match.",
         ),
     ErrorAnswer::new(414, "UriTooLong", &[])
         .when("The query string is longer than 32 KiB.")
@@ -88,16 +89,16 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
         &[&["Content-Range", "Accept-Ranges"], RATE, &["X-Unknown-Parameters"]],
     )
     .when("`Range` requests bytes beyond the end of a parquet file.")
-    .example("The header Range asks for bytes outside of the body, which has 146515 bytes; valid: bytes=0-146514."),
+    .example("The Range header requests bytes outside the body, which has 146515 bytes; valid: bytes=0-146514."),
     ErrorAnswer::new(429, "TooManyRequests", &[&["Retry-After"], RATE, &["X-Unknown-Parameters"]])
-        .when("The rate limit of the tier is exceeded.")
+        .when("The client has exceeded its rate limit.")
         .example("Too many requests. Try again in 42 s."),
     ErrorAnswer::new(500, "InternalServerError", READ)
         .when("strata cannot read the version from storage, or an internal error occurred. The log contains the cause.")
-        .example("The dataset cannot be read from storage. The failure was logged."),
+        .example("Failed to read the dataset from storage. The error was logged."),
     ErrorAnswer::new(503, "ServiceUnavailable", READ)
         .when("The request exceeded its time or memory limit, or the service is not ready.")
-        .example("The query was stopped after 30 s. A narrower query may finish in time."),
+        .example("The query was stopped after 30 s. A narrower query might finish in time."),
 ];
 
 /// The components that [`with_errors`] refers to.

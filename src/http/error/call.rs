@@ -9,50 +9,51 @@ use crate::http::text::quoted;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error(
-        "This call needs a session cookie (POST /session/login) or an API token as Authorization: Bearer strata_…. \
-         The call has none, or an invalid one."
+        "The request has no valid credentials. Send a session cookie (POST /session/login) or an API token \
+         (Authorization: Bearer strata_…)."
     )]
     Unauthenticated,
     /// No public dataset has this id, and nobody has authenticated who may own one.
     #[error(
-        "No public dataset has this dataset_id. If it is a private one, this call needs its owner: by a session cookie \
-         (POST /session/login) or an API token as Authorization: Bearer strata_…."
+        "No public dataset has this dataset_id. If the dataset is private, authenticate as its owner: send a session \
+         cookie (POST /session/login) or an API token (Authorization: Bearer strata_…)."
     )]
     NoPublicDataset,
     /// An `Authorization` where none is needed, and it is no API token that is valid.
     #[error(
-        "The Authorization of this call is no valid API token. A call about a public dataset needs none: leave the \
-         header out. The key of a private dataset is for reads of it (/api/…) alone."
+        "The Authorization header does not contain a valid API token. Public datasets need no authentication, so you \
+         can omit the header. A dataset's private key is valid only for queries of that dataset (/api/…)."
     )]
     NotToken,
     #[error(
-        "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). The call has none, or an \
-         invalid one. A session is not enough."
+        "The request has no valid API token. Create one (POST /token/create) and send it as Authorization: Bearer \
+         strata_…. You cannot use a session cookie instead."
     )]
     NoToken,
     #[error(
-        "This API token has the scope read, and this call can change something. It needs a token with the scope write \
-         (POST /token/create), or a session."
+        "This API token has only the read scope, but this operation can change data. Use a session, or a token with \
+         the write scope (POST /token/create)."
     )]
     ReadOnly,
-    #[error("The header Origin names another origin than this service's.")]
+    #[error("The Origin header does not match the origin of this service.")]
     ForeignOrigin,
     #[error(
-        "The header Host names {}, which is not a host of this service. Valid hosts are IP addresses, localhost, the \
-         host of server.public_url and the names in server.allowed_hosts.",
+        "The Host header is {}, which is not a host of this service. Valid hosts are IP addresses, localhost, the host \
+         of server.public_url, and the names in server.allowed_hosts.",
         quoted(.host)
     )]
     ForeignHost { host: String },
     #[error(
-        "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
+        "This form has expired or is not from your session. Nothing was changed. Open the page again and resubmit \
+         the form."
     )]
     ForgedForm,
-    #[error("The body must be a form, with Content-Type: application/x-www-form-urlencoded.")]
+    #[error("The body must be a form with Content-Type: application/x-www-form-urlencoded.")]
     NotForm,
     #[error(
         "The body must be an uncompressed JSON object with Content-Type: application/json, for example curl -H \
-         'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form. \
-         The fields of this call go into its body, not into the query."
+         'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without this header, curl sends a form content \
+         type. Send the fields of this operation in the body, not in the query string."
     )]
     NotJson,
     #[error(
@@ -62,26 +63,27 @@ pub enum CallError {
     )]
     NotMessage,
     #[error(
-        "The body must be JSON, JSON lines, CSV, TSV or Parquet, plain, gzip or zstd: send it with its Content-Type, or as \
-         application/octet-stream. For example curl -H 'Content-Type: application/json' -d '{{\"dataset_id\":1}}', or curl -H \
-         'Content-Type: text/csv' --data-binary @FILE with ?dataset_id=1 in the URL."
+        "The body must be JSON, JSON lines, CSV, TSV, or Parquet, uncompressed or compressed with gzip or zstd. Set \
+         Content-Type to its format or to application/octet-stream. For example, curl -H 'Content-Type: \
+         application/json' -d '{{\"dataset_id\":1}}', or curl -H 'Content-Type: text/csv' --data-binary @FILE with \
+         ?dataset_id=1 in the URL."
     )]
     NotSource,
     /// `option` is the name of the option that sets the limit.
     #[error("The body is longer than {limit} bytes{}.", option.map(|name| format!(" ({name})")).unwrap_or_default())]
     TooLarge { limit: u64, option: Option<&'static str> },
     #[error(
-        "The body is longer than {limit} bytes, too much for a tool. POST /agent/push_alt_version takes entities of any \
-         size, with the same token."
+        "The body is longer than {limit} bytes, the limit for tools. To push entities of any size, call POST \
+         /agent/push_alt_version with the same token."
     )]
     TooLargeForTools { limit: u64 },
-    #[error("The message is longer than {limit} bytes, without the pushed entities and the edits.")]
+    #[error("The message is longer than {limit} bytes, not counting the pushed entities and edits.")]
     MessageTooLarge { limit: u64 },
-    #[error("The body did not come within {seconds} s.")]
+    #[error("The body did not arrive within {seconds} s.")]
     TooSlow { seconds: u64 },
     #[error(
-        "The body comes too slowly: {took_bytes} of {most_bytes} bytes after {after_s} s. It must come steadily, within \
-         {seconds} s."
+        "The body is arriving too slowly: {took_bytes} of {most_bytes} bytes after {after_s} s. The body must arrive \
+         at a steady rate, within {seconds} s."
     )]
     NotSteady {
         took_bytes: u64,
@@ -91,7 +93,7 @@ pub enum CallError {
         after_s: u64,
         seconds: u64,
     },
-    #[error("The body broke off.")]
+    #[error("The body is incomplete.")]
     Cut,
     /// The body is not a JSON object.
     #[error("Invalid body: {problem}.")]
@@ -104,15 +106,15 @@ pub enum CallError {
     #[error("Invalid request: edits[{index}]: {problem}.")]
     Edit { index: usize, problem: String },
     #[error(
-        "Invalid request: unknown parameter {}; the fields of this call go into its body, a JSON object, not into the \
-         query.",
+        "Invalid request: unknown parameter {}; send the fields of this operation in the body, as a JSON object, not \
+         in the query string.",
         quoted(.name)
     )]
     InQuery { name: String },
     /// `raw` is the name and the value of a parameter, as they were sent.
-    #[error("Invalid request: {} in the query is not UTF-8; valid: percent-encoded UTF-8.", quoted(.raw))]
+    #[error("Invalid request: {} in the query string is not UTF-8; valid: percent-encoded UTF-8.", quoted(.raw))]
     NotUtf8 { raw: String },
-    #[error("Invalid request: field {} of the form is not UTF-8; valid: percent-encoded UTF-8.", quoted(.name))]
+    #[error("Invalid request: form field {} is not UTF-8; valid: percent-encoded UTF-8.", quoted(.name))]
     FormNotUtf8 { name: String },
     #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField { name: String, known: Vec<&'static str> },

@@ -157,28 +157,31 @@ impl HttpError {
     pub(super) fn public(&self) -> PublicError {
         if let Some(shortage) = self.shortage() {
             let seconds = shortage.retry_after_s();
-            return unavailable(format!("The service cannot do this now: {shortage}. Try again in {seconds} s."));
+            return unavailable(format!(
+                "The service cannot complete this request at the moment: {shortage}. Try again in {seconds} s."
+            ));
         }
         match self {
             HttpError::NoSuchPath => not_found(
-                "This path does not exist. Read a dataset at /api/{dataset_id}/{name_slug}/{version}/. /openapi.json \
-                 describes all paths but /mcp.",
+                "This path does not exist. To query a dataset, use /api/{dataset_id}/{name_slug}/{version}/. \
+                 /openapi.json describes all paths except /mcp.",
             ),
             HttpError::MisspeltPath { nearest } => not_found(format!(
-                "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."
+                "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths except /mcp."
             )),
-            HttpError::NotServed => {
-                unavailable("This server answers no requests (server.roles has no http). Ask one that does.")
-            }
+            HttpError::NotServed => unavailable(
+                "This node does not serve requests (server.roles does not include http). Send the request to a node \
+                 that does.",
+            ),
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
             }
             HttpError::MethodNotAllowed { allowed: None } => (
                 StatusCode::METHOD_NOT_ALLOWED,
-                "This path does not allow this method. The header Allow lists the allowed methods.".into(),
+                "This path does not allow this method. The Allow header lists the allowed methods.".into(),
             ),
             HttpError::Host => {
-                bad_request("An HTTP/1.1 request must have exactly one header Host (RFC 9112, section 3.2).")
+                bad_request("An HTTP/1.1 request must have exactly one Host header (RFC 9112, section 3.2).")
             }
             HttpError::Invalid { status, text } => (*status, text.clone()),
             HttpError::RateLimited { retry_after_s } => {
@@ -186,14 +189,14 @@ impl HttpError {
             }
             HttpError::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
-                "The header If-Match names another ETag than that of this answer: it has changed since, or the \
-                 request is another one. Read it without If-Match, from its beginning."
+                "The If-Match header does not match the ETag of this response: the data has changed, or the request \
+                 is different. To start over, repeat the request without If-Match."
                     .into(),
             ),
             HttpError::RangeNotSatisfiable { length } => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 format!(
-                    "The header Range asks for bytes outside of the body, which has {length} bytes; valid: bytes=0-{}.",
+                    "The Range header requests bytes outside the body, which has {length} bytes; valid: bytes=0-{}.",
                     length.saturating_sub(1)
                 ),
             ),
@@ -207,7 +210,9 @@ impl HttpError {
             HttpError::NoSuchPing => not_found("No dataset has this ping URL."),
             HttpError::Entities(error) => refresh::public_entities(error),
             HttpError::NotReady(error) => unavailable(format!("The service is not ready: {error}.")),
-            HttpError::Panic(_) => failed("The service failed while it handled this request. The failure was logged."),
+            HttpError::Panic(_) => {
+                failed("An internal error occurred while handling this request. The error was logged.")
+            }
         }
     }
 
@@ -238,17 +243,17 @@ impl HttpError {
         self.read_error().into_iter().for_each(read::log);
         match self {
             HttpError::Entities(SourceError::Io(error)) => {
-                tracing::error!(cause = %error, "entities could not be received");
+                tracing::error!(%error, "failed to receive entities");
             }
-            HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
+            HttpError::Busy(refused) => tracing::warn!(error = %refused, "rejected request"),
             HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
             | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
-                tracing::error!(cause = %Causes(error), "a management call failed");
+                tracing::error!(error = %Causes(error), "failed to run management operation");
             }
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
-                tracing::error!(cause = %Causes(error), "a refresh failed");
+                tracing::error!(error = %Causes(error), "failed to create version");
             }
-            HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
+            HttpError::Panic(message) => tracing::error!(error = %message, "handler panicked"),
             _ => {}
         }
     }
@@ -360,39 +365,39 @@ mod tests {
         check(
             ReadError::Forbidden,
             403,
-            "The Authorization header does not hold this dataset's private key. An API token does not open a read.",
+            "The Authorization header does not contain this dataset's private key. API tokens are not valid here.",
         );
         check(ReadError::Frozen, 410, "This dataset is frozen and no longer served.");
         for (selector, text) in [
             (VersionSelector::Active, "This dataset has no active version."),
-            (VersionSelector::Latest, "This dataset has no version yet."),
+            (VersionSelector::Latest, "This dataset has no versions yet."),
             (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4; its versions are 1 to 3."),
             (
                 VersionSelector::Number(VersionNumber::new(u64::MAX)),
-                "This dataset has no version with so large a number; its versions are 1 to 3.",
+                "This dataset has no version with such a large number; its versions are 1 to 3.",
             ),
         ] {
             check(ReadError::VersionNotFound { selector, latest: Some(VersionNumber::new(3)) }, 404, text);
         }
         check(ReadError::AltNotFound(VersionNumber::new(4)), 404, "Version 4 of this dataset has no alternate.");
-        let text = "The table would have more than 10000 columns. Choose fewer fields with keep_field, or a format that \
-                    is not a table: json, jsonl or xml.";
+        let text = "The table would have more than 10000 columns. Select fewer fields with keep_field, or use a format \
+                    that is not a table: json, jsonl, or xml.";
         check(ReadError::TooManyColumns { limit: 10_000 }, 400, text);
-        let text = "The query was stopped after 30 s. A narrower query may finish in time.";
+        let text = "The query was stopped after 30 s. A narrower query might finish in time.";
         check(ReadError::Timeout { seconds: 30 }, 503, text);
     }
 
     #[test]
     fn what_is_used_up_or_gone_is_named() {
         let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
-        let text = "The service cannot do this now: a disk is full. Try again in 30 s.";
+        let text = "The service cannot complete this request at the moment: a disk is full. Try again in 30 s.";
         let error = ReadError::from(full);
         let response = check(error.clone(), 503, text);
         assert_eq!(response.headers().get(RETRY_AFTER), None, "of reads only 429 has it");
         let response = HttpError::Inspect(error).into_response();
         assert_eq!(response.headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("30")));
         let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
-        let text = "The dataset cannot be read from storage. The failure was logged.";
+        let text = "Failed to read the dataset from storage. The error was logged.";
         let response = check(ReadError::from(failed), 500, text);
         assert_eq!(response.headers().get(RETRY_AFTER), None);
     }
@@ -408,7 +413,7 @@ mod tests {
             let header = error.into_response().headers().get(RETRY_AFTER).cloned();
             assert_eq!(header, retry_after.map(HeaderValue::from_static), "{text}");
         };
-        let disk = ["the disk of the data directory", "sources.disk_reserve_bytes (7)", "Free space"];
+        let disk = ["the disk of the data directory", "sources.disk_reserve_bytes (7)", "Free some space"];
         check(SpoolFull::Disk { reserve: 7 }, 503, &disk, Some("10"));
         check(SpoolFull::All { limit: 7 }, 503, &["sources.spool_bytes (7)", "Try again"], Some("10"));
         check(SpoolFull::User { limit: 7 }, 413, &["sources.user_spool_bytes (7)", "Send less"], None);

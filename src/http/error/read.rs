@@ -14,57 +14,57 @@ use crate::storage::shortage::Shortage;
 pub(super) fn public(error: &ReadError) -> PublicError {
     match error {
         ReadError::DatasetNotFound => not_found("There is no dataset with this dataset_id and name_slug."),
-        ReadError::NotReadable => not_found("No public dataset and none of yours has this dataset_id."),
+        ReadError::NotReadable => not_found("No dataset that you can read has this dataset_id."),
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
             "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.".into(),
         ),
         ReadError::Forbidden => forbidden(
-            "The Authorization header does not hold this dataset's private key. An API token does not open a read.",
+            "The Authorization header does not contain this dataset's private key. API tokens are not valid here.",
         ),
         ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
         ReadError::VersionNotFound { selector, latest } => version_not_found(selector, *latest),
         ReadError::AltNotFound(version) => not_found(format!("Version {version} of this dataset has no alternate.")),
         ReadError::TooManyColumns { limit } => bad_request(format!(
-            "The table would have more than {limit} columns. Choose fewer fields with keep_field, or a format that is \
-             not a table: json, jsonl or xml."
+            "The table would have more than {limit} columns. Select fewer fields with keep_field, or use a format that \
+             is not a table: json, jsonl, or xml."
         )),
         ReadError::EntityTooLarge { limit_bytes } => bad_request(format!(
-            "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields \
-             with keep_field, or a compact form: format=jsonl or pretty=false, without flatten."
+            "An entity in the response would be larger than {limit_bytes} bytes in this format. Select fewer fields \
+             with keep_field, or use a more compact format: format=jsonl or pretty=false, without flatten."
         )),
         ReadError::UnknownFields(fields) => bad_request(unknown_fields(fields)),
         ReadError::Timeout { seconds } => {
-            unavailable(format!("The query was stopped after {seconds} s. A narrower query may finish in time."))
+            unavailable(format!("The query was stopped after {seconds} s. A narrower query might finish in time."))
         }
-        ReadError::OutOfMemory => {
-            unavailable("The query needed more memory than is free for it now. Try again later, or ask for less.")
-        }
-        ReadError::OutOfDisk(_) => {
-            unavailable("The query needed more disk than is free for it now. Try again later, or ask for less.")
-        }
+        ReadError::OutOfMemory => unavailable(
+            "The query needs more memory than is currently available. Try again later, or request less data.",
+        ),
+        ReadError::OutOfDisk(_) => unavailable(
+            "The query needs more disk space than is currently available. Try again later, or request less data.",
+        ),
         // No other time helps.
         ReadError::SpillTooLarge { limit_bytes } => bad_request(format!(
-            "The query needs more than {limit_bytes} bytes of disk, which is what query.spill_bytes allows one \
-             client. Select fewer entities with filters, or fewer fields with keep_field."
+            "The query needs more than {limit_bytes} bytes of disk space, the limit per client \
+             (query.spill_bytes). Select fewer entities with filters, or fewer fields with keep_field."
         )),
         // No other time helps.
         ReadError::QueryTooLarge { limit_bytes } => bad_request(format!(
-            "The query needs more than {limit_bytes} bytes of memory, which is what query.memory_bytes allows one \
-             client. Sort by a field with shorter values, or select fewer entities with filters."
+            "The query needs more than {limit_bytes} bytes of memory, the limit per client (query.memory_bytes). \
+             Sort by a field with shorter values, or select fewer entities with filters."
         )),
         // No other time helps: like a table of too many columns it has to be another request.
         ReadError::TooMuchMemory { needed_bytes, limit_bytes } => bad_request(format!(
-            "The answer needs {needed_bytes} bytes of memory. query.memory_bytes allows one client {limit_bytes}. \
-             Choose fewer columns with keep_field, or another format."
+            "The response needs {needed_bytes} bytes of memory, but the limit per client is {limit_bytes} bytes \
+             (query.memory_bytes). Select fewer columns with keep_field, or use another format."
         )),
         ReadError::TooMuchDisk { needed_bytes, limit_bytes } => bad_request(format!(
-            "The answer needs {needed_bytes} bytes of disk at once. query.spill_bytes allows one client \
-             {limit_bytes}. Choose fewer columns with keep_field, or another format."
+            "The response needs {needed_bytes} bytes of disk space at once, but the limit per client is \
+             {limit_bytes} bytes (query.spill_bytes). Select fewer columns with keep_field, or use another format."
         )),
         ReadError::Busy(refused) => busy(refused),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
-        ReadError::Unreadable(_) => failed("The dataset cannot be read from storage. The failure was logged."),
+        ReadError::Unreadable(_) => failed("Failed to read the dataset from storage. The error was logged."),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn public(error: &ReadError) -> PublicError {
 const NAMED_FIELDS: usize = 3;
 
 fn unknown_fields(fields: &[UnknownField]) -> String {
-    let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
+    let mut text = "Invalid query: strict=true does not allow unknown fields.".to_owned();
     for field in fields.iter().take(NAMED_FIELDS) {
         let (UnknownField { parameter, path, cause }, deep_sort) = (field, field.deep_sort());
         let path = path.to_string();
@@ -83,14 +83,14 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
                     deep_sort_hint(quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: Some(nearest) } => {
-                    format!("no entity of this version has it. Did you mean {}?", quoted(nearest))
+                    format!("no entity in this version has this field. Did you mean {}?", quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: None } => {
-                    "no entity of this version has it. GET /dataset/profile lists the existing paths; those of a private \
-                     dataset are for its owner."
+                    "no entity in this version has this field. To list the existing paths, call GET /dataset/profile. \
+                     For a private dataset, only the owner can call it."
                         .to_owned()
                 }
-                UnknownCause::Taken { step } => format!("{step} has removed it from every entity."),
+                UnknownCause::Taken { step } => format!("{step} removed this field from every entity."),
             },
         );
         text.push_str(&format!(" {parameter}: {path}: {cause}"));
@@ -105,7 +105,7 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
 fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) -> PublicError {
     match selector {
         VersionSelector::Active => not_found("This dataset has no active version."),
-        VersionSelector::Latest => not_found("This dataset has no version yet."),
+        VersionSelector::Latest => not_found("This dataset has no versions yet."),
         VersionSelector::Number(number) => no_version_of(*number, &there_are(latest)),
     }
 }
@@ -118,20 +118,20 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::SpillTooLarge { .. }
         | ReadError::TooMuchMemory { .. }
         | ReadError::TooMuchDisk { .. } => {
-            tracing::warn!(cause = %Causes(error), "a read was refused");
+            tracing::warn!(error = %Causes(error), "rejected query");
         }
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
         | ReadError::OutOfDisk(_)
         | ReadError::Busy(_)
         | ReadError::CatalogUnavailable { .. } => {
-            tracing::warn!(cause = %Causes(error), "a read was stopped");
+            tracing::warn!(error = %Causes(error), "failed to run query");
         }
         // The fault is not in the dataset.
         ReadError::Unreadable(_) if Shortage::of(error).is_some() => {
-            tracing::error!(cause = %Causes(error), "a read lacks what it needs");
+            tracing::error!(error = %Causes(error), "failed to run query because a resource is unavailable");
         }
-        ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),
+        ReadError::Unreadable(_) => tracing::error!(error = %Causes(error), "failed to read dataset"),
         _ => {}
     }
 }

@@ -28,28 +28,32 @@ pub(super) fn public(error: &RefreshError) -> PublicError {
         | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
             let (status, text) = catalog_unavailable(*reason);
-            return (status, format!("No version was made. {text}"));
+            return (status, format!("No version was created. {text}"));
         }
         RefreshError::Storage(_) | RefreshError::Catalog(_) | RefreshError::RecordsPath(_) | RefreshError::Worker => {
             return made_nothing();
         }
     };
-    (status, format!("No version was made: {error}."))
+    (status, format!("No version was created: {error}."))
 }
 
 /// The status and the text for an alternate that was not saved because there is no room for it: which, and what to do.
 pub(super) fn public_edit(error: &RefreshError) -> PublicError {
     let (status, _) = public(error);
     let what_to_do = match error {
-        RefreshError::Full(SpoolFull::User { .. }) => "Send less at once, or wait until your other uploads have ended",
-        RefreshError::Full(SpoolFull::Disk { .. }) => "Free space on this disk, or ask the operator to, then try again",
+        RefreshError::Full(SpoolFull::User { .. }) => {
+            "Send less data at once, or wait until your other uploads have finished"
+        }
+        RefreshError::Full(SpoolFull::Disk { .. }) => {
+            "Free some space on this disk, or ask the operator to free some. Then try again"
+        }
         _ => "Try again later",
     };
-    (status, format!("Nothing was saved, and the alternate is as it was: {error}. {what_to_do}."))
+    (status, format!("Nothing was saved, and the alternate is unchanged: {error}. {what_to_do}."))
 }
 
 fn made_nothing() -> PublicError {
-    failed("The service failed to make the version. The failure was logged.")
+    failed("Failed to create the version because of an internal error. The error was logged.")
 }
 
 /// The status and the text for entities that were sent (docs/reference/refreshes.md, A version or nothing).
@@ -59,10 +63,12 @@ pub(super) fn public_entities(error: &SourceError) -> PublicError {
         SourceError::BadAddress { .. } | SourceError::Interrupted { .. } | SourceError::TooSlow { .. } => {
             format!("Invalid request: {error}.")
         }
-        SourceError::BadDocument { .. } => format!("These entities cannot be used: {error}."),
+        SourceError::BadDocument { .. } => format!("Invalid entities: {error}."),
         SourceError::TooLarge { .. } => format!("Too large: {error}."),
         SourceError::Unreachable { .. } | SourceError::Full(_) => format!("{error}."),
-        SourceError::Io(_) => "The service could not receive these entities. The failure was logged.".into(),
+        SourceError::Io(_) => {
+            "Failed to receive the entities because of an internal error. The error was logged.".into()
+        }
     };
     (source_status(error), text)
 }

@@ -35,9 +35,9 @@ pub(super) fn unavailable(text: impl Into<String>) -> PublicError {
 
 pub(super) fn busy(refused: &Refused) -> PublicError {
     let Refused { gate, waited } = refused;
-    let waited = waited.map_or(String::new(), |waited| format!(" This request waited for {} s.", waited.as_secs()));
+    let waited = waited.map_or(String::new(), |waited| format!(" This request waited {} s.", waited.as_secs()));
     unavailable(format!(
-        "Too many {} at the same time, from this client or in total.{waited} Try again in {} s, or ask for less.",
+        "Too many concurrent {}, from this client or in total.{waited} Try again in {} s, or make a smaller request.",
         gate.what,
         Refused::RETRY_AFTER_S
     ))
@@ -46,11 +46,11 @@ pub(super) fn busy(refused: &Refused) -> PublicError {
 pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> PublicError {
     not_found(match number.get() {
         // Longer numbers are read as the largest.
-        u64::MAX => format!("This dataset has no version with so large a number; {there_are}."),
+        u64::MAX => format!("This dataset has no version with such a large number; {there_are}."),
         number => format!("This dataset has no version {number}; {there_are}."),
     })
 }
 
 pub(super) fn catalog_unavailable(reason: Unavailability) -> PublicError {
-    unavailable(format!("The catalog is not available: {reason}. Try again in {} s.", reason.retry_after_s()))
+    unavailable(format!("The metadata database is unavailable: {reason}. Try again in {} s.", reason.retry_after_s()))
 }

@@ -38,7 +38,7 @@ pub(in crate::http) struct RequestId(pub Arc<str>);
 impl RequestId {
     /// The text of an answer for which the service is to blame, with the id.
     pub(in crate::http) fn named_in(&self, text: &str) -> String {
-        format!("{text} Request id: {}.", self.0)
+        format!("{text} Request ID: {}.", self.0)
     }
 }
 

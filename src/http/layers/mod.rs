@@ -68,6 +68,6 @@ fn message(panic: &(dyn Any + Send)) -> String {
     } else if let Some(text) = panic.downcast_ref::<String>() {
         text.clone()
     } else {
-        "not text".to_owned()
+        "the panic payload is not a string".to_owned()
     }
 }

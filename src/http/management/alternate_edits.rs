@@ -28,7 +28,8 @@ pub(in crate::http) const EDITS: &str = "edits";
 /// parsed, so that the error names the edit.
 const AROUND: usize = 4 + 1;
 
-const FORMS: &str = "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":true} or {\"position\":N,\"insert\":[…]}";
+const FORMS: &str =
+    "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":true}, or {\"position\":N,\"insert\":[…]}";
 
 const POSITION: &str = "position";
 
@@ -40,7 +41,12 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
     Group::Alternates,
     |method| on(method, edit),
 )
-.summary("Edits the alternate of a version by position; if there is none, starts from a copy of the version")
+.summary("Edits a version's alternate by position; a missing alternate is first created as a copy of the version")
+.description(
+    "Use this operation to change a few entities without sending the whole list. Positions refer to the list before \
+     the edits, and strata applies all edits or none. If the alternate has changed since you received the `etag`, \
+     strata returns 409.",
+)
 .input(Input::Body(&[
     fields::DATASET_ID,
     fields::VERSION,
@@ -51,10 +57,10 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
         || json!([{ "position": 0, "set": { "name": "Aruba", "area": 180 } }, { "position": 3, "remove": true }]),
     )
     .about(
-        "A list of edits. Each edit replaces the whole entity at a position, removes the entity, or inserts a list of \
-         entities before it. To append entities, insert them at the position that equals the length of the list. \
-         Positions start at 0 and refer to the list before any edit. For each position, at most one `set` or `remove` \
-         is allowed. Several inserts at the same position keep their order.",
+        "A list of edits. Each edit replaces the whole entity at a position, removes it, or inserts entities before \
+         it. Positions start at 0 and refer to the list before any edit. To append entities, insert them at the \
+         position that equals the length of the list. Each position can have at most one `set` or `remove`. Several \
+         inserts at the same position keep their order.",
     ),
 ]))
 .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next change."))
@@ -107,7 +113,7 @@ impl Call {
             let problem = match error {
                 _ if text.is_empty() => "it is empty".to_owned(),
                 DocumentError::NotAnObject { .. } => "it is JSON, but not an object".to_owned(),
-                error => format!("it is not JSON that can be used: {error}"),
+                error => format!("it cannot be parsed: {error}"),
             };
             CallError::Body { problem: format!("{problem}; valid: {}", body::OBJECT_FORM) }
         })?;
@@ -119,9 +125,9 @@ impl Call {
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
         let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));
         let list = match edits {
-            None => return Err(wrong("it is missing")),
-            Some(b"null") => return Err(wrong("it is null")),
-            Some(b"[]") => return Err(wrong("there are none")),
+            None => return Err(wrong("missing")),
+            Some(b"null") => return Err(wrong("null is not valid")),
+            Some(b"[]") => return Err(wrong("the list is empty")),
             Some(list) if JsonType::of(list[0]) == Some(JsonType::Array) => list,
             Some(other) => return Err(wrong(&format!("{} is not valid", sent_as(other)))),
         };
@@ -192,12 +198,12 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
         Ok([change]) => Ok(EntityEdit { position, change }),
         Err(changes) if changes.is_empty() => Err(match MEMBERS[1..].iter().copied().find(is_null) {
             Some("set") => {
-                format!("set: null is not valid; valid: {}, or \"remove\":true to remove it", form("set"))
+                format!("set: null is not valid; valid: {}, or \"remove\":true to remove the entity", form("set"))
             }
             Some(name) => format!("{name}: null is not valid; valid: {}", form(name)),
-            None => format!("it has none of set, remove and insert; valid: {FORMS}"),
+            None => format!("set, remove, or insert is missing; valid: {FORMS}"),
         }),
-        Err(_) => Err(format!("it has more than one of set, remove and insert; valid: {FORMS}")),
+        Err(_) => Err(format!("more than one of set, remove, or insert; valid: {FORMS}")),
     }
 }
 
@@ -242,7 +248,7 @@ fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
 fn form(member: &str) -> &'static str {
     match member {
         POSITION => "a whole number, 0 or more",
-        "set" => "an object, the whole entity",
+        "set" => "an object (the whole entity)",
         "remove" => "true",
         _ => "a list of entities",
     }

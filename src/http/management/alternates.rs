@@ -22,7 +22,11 @@ use crate::source::EnvelopeFields;
 
 pub(super) static SAVE: Endpoint =
     Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))
-        .summary("Saves the alternate of a version and replaces any previous one")
+        .summary("Saves a version's alternate, replacing any previous alternate")
+        .description(
+            "The entities replace the whole alternate, and the version itself does not change. To avoid overwriting \
+             another user's changes, use `POST /agent/push_alt_version` instead.",
+        )
         .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
         .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
         .errors(&[404, 409, 422, 503]);
@@ -45,15 +49,15 @@ async fn save(Caller(user): Caller, State(app): State<App>, request: Request) ->
     Ok(Json(SavedAnswer { ok: true, version: VersionRecord::from(&saved), alt_entity_count: alt_entity_count(&saved) }))
 }
 
-/// The response to a saved alternate.
+/// The response after an alternate is saved.
 #[derive(Serialize, ToSchema)]
 struct SavedAnswer {
     /// Always true.
     ok: bool,
     /// The version.
     version: VersionRecord,
-    /// The number of entities in the alternate. `version.entity_count` counts the entities of the version itself, which
-    /// does not change.
+    /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the entities
+    /// of the version itself.
     alt_entity_count: u64,
 }
 
@@ -65,6 +69,7 @@ pub(super) fn alt_entity_count(saved: &catalog::VersionRecord) -> u64 {
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, |method| on(method, delete))
         .summary("Deletes the alternate of a version")
+        .description("After the deletion, queries of the alternate return 404. The version itself does not change.")
         .input(Input::Body(&[fields::DATASET_ID, fields::VERSION]))
         .answer(Answer::record::<VersionAnswer>("The updated version."))
         .errors(&[404]);
@@ -80,7 +85,7 @@ pub(super) fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u
     let problem = match members.integer(name).map_err(HttpError::Entities)? {
         Some(0) => "0 is not valid; valid: a positive integer",
         Some(number) => return Ok(number),
-        None => "it is missing; valid: a positive integer",
+        None => "missing; valid: a positive integer",
     };
     Err(CallError::field(name, problem).into())
 }

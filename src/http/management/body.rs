@@ -82,7 +82,7 @@ pub(in crate::http) async fn apart<T: Send + 'static>(
 pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
     // Before it becomes a tree, which takes far longer and many times the memory.
     if values(bytes) > limits::BODY_VALUES {
-        let problem = format!("it has more than {} values; valid: {OBJECT_FORM}", limits::BODY_VALUES);
+        let problem = format!("it contains more than {} values; valid: {OBJECT_FORM}", limits::BODY_VALUES);
         return Err(CallError::Body { problem });
     }
     let problem = match serde_json::from_slice(bytes) {
@@ -90,10 +90,10 @@ pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
         Err(error) => match strata_json::canonicalize(bytes, &mut Vec::new()) {
-            Err(DocumentError::NotAnObject { .. }) => "it is neither an object nor JSON".to_owned(),
+            Err(DocumentError::NotAnObject { .. }) => "it is not JSON".to_owned(),
             Err(problem) => format!("it is not JSON: {problem}"),
             // Nested too deep, or a number that is too long.
-            Ok(_) => format!("it cannot be read: {error}"),
+            Ok(_) => format!("it cannot be parsed: {error}"),
         },
     };
     Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") })
@@ -281,7 +281,7 @@ impl Fields {
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name)
             .map(VersionNumber::new)
-            .map_err(|_| self.wrong(name, "a positive integer, the number of a version"))
+            .map_err(|_| self.wrong(name, "a positive integer, the version number"))
     }
 
     /// A positive integer: in a body a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well
@@ -380,7 +380,7 @@ impl Fields {
             (Origin::Body, _) => Err(self.wrong(name, "true or false")),
             (Origin::Query, value) => {
                 let value = value.as_str().and_then(boolean);
-                value.map(Some).ok_or_else(|| self.wrong(name, "true, false, 1 or 0"))
+                value.map(Some).ok_or_else(|| self.wrong(name, "true, false, 1, or 0"))
             }
         }
     }
@@ -397,7 +397,7 @@ impl Fields {
         };
         if let Some(member) = lists.keys().find(|member| !matches!(member.as_str(), "always" | "never")) {
             let meant = similar::suggestion(member, ["always", "never"]);
-            return Err(CallError::field(NAME, format!("it has no member {};{meant} valid: {VALID}", quoted(member))));
+            return Err(CallError::field(NAME, format!("unknown member {};{meant} valid: {VALID}", quoted(member))));
         }
         let texts = |member: &str| -> Result<Vec<&str>, CallError> {
             let wrong = || CallError::field(NAME, format!("{member} is not a list of strings; valid: {VALID}"));
@@ -423,13 +423,13 @@ impl Fields {
 
     fn wrong(&self, name: &'static str, expected: &str) -> CallError {
         let found = match self.member(name) {
-            None => "it is missing".to_owned(),
-            Some(Value::Null) => "it is null".to_owned(),
+            None => "missing".to_owned(),
+            Some(Value::Null) => "null is not valid".to_owned(),
             Some(Value::Bool(value)) => format!("{value} is not valid"),
             Some(Value::Number(number)) => format!("{} is not valid", shown(&number.to_string())),
             Some(Value::String(text)) => format!("{} is not valid", quoted(text)),
             Some(Value::Array(_)) if self.origin == Origin::Query => {
-                return CallError::field(name, "it is given twice");
+                return CallError::field(name, "specified more than once");
             }
             Some(Value::Array(_)) => "an array is not valid".to_owned(),
             Some(Value::Object(_)) => "an object is not valid".to_owned(),

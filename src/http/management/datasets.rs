@@ -25,40 +25,40 @@ const SETTINGS: [Field; 11] = [
     Field::optional("description", FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS), || {
         json!("The countries of the world, with their capitals and areas.")
     })
-    .about(
-        "What the dataset contains, for people who search for data. The default is null, which means no description.",
-    ),
+    .about("A description for people who search for data. The default is null (no description)."),
     Field::optional("licence", FieldKind::TextOrNull(limits::LICENCE_CHARACTERS), || json!("CC-BY-4.0"))
-        .about("The terms under which the entities can be used. The default is null, which means unspecified."),
+        .about("The license of the entities. The default is null (unspecified)."),
     Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
-        "Whether `GET /datasets` lists the dataset for everyone. strata lists it only while it is public, is not \
-         frozen, and has a version. The default is false.",
+        "Whether `GET /datasets` lists the dataset. strata lists a dataset only while it is public, is not frozen, and \
+         has at least one version. The default is false.",
     ),
     Field::optional("private", FieldKind::Boolean, || json!(true))
         .about("Whether queries of the dataset require its private key. The default is false."),
     Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
-        .about("Where the entities come from: an http, https, s3, or store URL, or `push`. The default is `push`."),
+        .about("The source of the entities: `push`, or an http, https, s3, or store URL. The default is `push`."),
     Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
-        .about("The format of the source. The default is null, which detects the format."),
+        .about("The format of the source. By default (null), strata detects the format."),
     Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).about(
-        "The path to the array of entities within a JSON source. The default is null, which means the document itself.",
+        "The path to the array of entities in a JSON source. The default is null: the document itself is the \
+         array.",
     ),
     Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
-        "Whether `_source` keeps the query string of the source URL, which often contains keys. A change applies to \
-         new versions only. The default is false.",
+        "Whether `_source` includes the query string of the source URL. Query strings often contain keys. A change \
+         applies only to new versions. The default is false.",
     ),
     Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
-        "Whether csv and tsv cells that exactly match a number, boolean, or null get that type instead of string. A \
-         change applies to new versions only. The default is false.",
+        "Whether strata converts the type of csv and tsv cells whose text is exactly a number, boolean, or null. A \
+         change applies only to new versions. The default is false.",
     ),
     Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE)).about(
-        "When strata refreshes the dataset: a cron expression with five fields, in UTC. The default is nightly. With \
-         null, strata never refreshes it automatically.",
+        "The refresh schedule: a cron expression with five fields, in UTC. By default, strata refreshes the dataset \
+         every night. Null disables scheduled refreshes.",
     ),
     Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] })).about(
-        "The paths that always get an indexed column, and the paths that never get one, up to 64 in total. A path must \
-         not be in both lists. A change replaces both lists and applies to versions and alternates written from then \
-         on; null or `{}` clears them. For all other paths, the profile of each version decides.",
+        "Two lists of paths: `always` for paths that always get an indexed column, and `never` for paths that never \
+         get one. Each list can contain up to 64 paths, and a path cannot be in both lists. For all other paths, \
+         strata decides based on the profile of each version. A change replaces both lists, and applies only to new \
+         versions and alternates. Null or `{}` clears both lists.",
     ),
 ];
 
@@ -82,6 +82,10 @@ const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) ->
 pub(super) static CREATE: Endpoint =
     Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
         .summary("Creates a dataset without versions")
+        .description(
+            "To send the entities yourself, set `source` to `push`. Otherwise, set `source` to a URL, which strata \
+             fetches at each refresh. To create the first version, call `POST /dataset/refresh`.",
+        )
         .input(Input::Body(&CREATED))
         .answer(DATASET)
         .errors(&[409]);
@@ -94,7 +98,11 @@ async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fie
 
 pub(super) static CLONE: Endpoint =
     Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
-        .summary("Clones the latest version of a public dataset, or of one of your datasets, into a new dataset")
+        .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
+        .description(
+            "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
+             the clone has its own history. Its source is `push` until you change it.",
+        )
         .input(Input::Body(&[Field { about: "The dataset to clone.", ..fields::DATASET_ID }, fields::NAME]))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -107,7 +115,12 @@ async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fiel
 
 pub(super) static UPDATE: Endpoint =
     Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
-        .summary("Changes only the specified settings of a dataset")
+        .summary("Changes individual settings of a dataset")
+        .description(
+            "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
+             If you change the name, the slug in the URLs also changes. Changes to the source, format, or index apply \
+             to the next version.",
+        )
         .input(Input::Body(&UPDATED))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -143,7 +156,11 @@ fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
 
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, |method| on(method, delete))
-        .summary("Deletes a dataset that has no versions, because versions are permanent")
+        .summary("Deletes a dataset that has no versions")
+        .description(
+            "Versions are permanent, so you cannot delete a dataset that has any. You can freeze it instead. After you \
+             delete a dataset, you can reuse its name, but strata never reuses its ID.",
+        )
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DONE)
         .errors(&[404, 409]);
@@ -156,11 +173,12 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 pub(super) static LIST: Endpoint =
     Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
         .summary("Lists your datasets, ordered by ID")
+        .description("The list includes frozen datasets and datasets without versions.")
         .input(Input::Query(&[
             Field::optional("after", FieldKind::Positive, || json!(1))
                 .about("Returns only datasets with a greater `dataset_id`."),
             Field::optional("limit", FieldKind::Positive, || json!(100))
-                .about("The maximum number of datasets to return, at most 1,000."),
+                .about("The maximum number of datasets to return. The default and the maximum are both 1,000."),
         ]))
         .answer(Answer::record::<DatasetsAnswer>(
             "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
@@ -178,6 +196,10 @@ async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields:
 pub(super) static VIEW: Endpoint =
     Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
         .summary("Returns a dataset with its versions, newest first")
+        .description(
+            "Use this operation to find out which version is active, when each version was created, and whether \
+             recent refreshes failed.",
+        )
         .input(Input::Query(&[fields::DATASET_ID]))
         .answer(Answer::record::<DatasetViewAnswer>("The dataset and its versions."))
         .errors(&[404]);
@@ -198,6 +220,10 @@ async fn view(
 pub(super) static ROTATE_KEY: Endpoint =
     Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, |method| on(method, rotate_key))
         .summary("Replaces the private key of a private dataset")
+        .description(
+            "The old key stops working immediately, so you must send the new key to everyone who queries the \
+             dataset.",
+        )
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -210,6 +236,7 @@ async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>,
 pub(super) static ROTATE_PING: Endpoint =
     Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, |method| on(method, rotate_ping))
         .summary("Replaces the ping URL of a dataset; the old URL stops working")
+        .description("Use this operation if someone else might know the old URL.")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404]);
@@ -222,6 +249,10 @@ async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>
 pub(super) static ROLLBACK: Endpoint =
     Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, |method| on(method, rollback))
         .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
+        .description(
+            "While a version is pinned, `active` always means this version, even if a refresh creates a newer one. \
+             If you also freeze the dataset, all queries and refreshes return an error until you unfreeze it.",
+        )
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field { name: "version_number", ..fields::VERSION },
@@ -241,6 +272,7 @@ async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, f
 pub(super) static UNPIN: Endpoint =
     Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
         .summary("Unpins the active version, so that `active` means the newest version again")
+        .description("If no version is pinned, the operation has no effect.")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404]);
@@ -252,7 +284,11 @@ async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fiel
 
 pub(super) static UNFREEZE: Endpoint =
     Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, |method| on(method, unfreeze))
-        .summary("Unfreezes a dataset, so that it can be refreshed and queried again; a pin remains")
+        .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
+        .description(
+            "If the dataset is not frozen, strata returns 409. If your plan does not allow another active dataset, \
+             strata returns 403.",
+        )
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404, 409]);
@@ -262,7 +298,7 @@ async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, f
     Ok(Json(DatasetAnswer::new(&unfrozen, &base)))
 }
 
-/// The response with your datasets, ordered by ID.
+/// A response that contains your datasets, ordered by ID.
 #[derive(Serialize, ToSchema)]
 struct DatasetsAnswer {
     /// Always true.
@@ -281,7 +317,7 @@ struct DatasetViewRecord {
     versions: Vec<VersionRecord>,
 }
 
-/// The response with a dataset and its versions.
+/// A response that contains a dataset and its versions.
 #[derive(Serialize, ToSchema)]
 struct DatasetViewAnswer {
     /// Always true.

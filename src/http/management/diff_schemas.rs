@@ -23,11 +23,11 @@ pub(super) fn schemas() -> Vec<NamedSchema> {
     };
     let change_type = typed(Type::String)
         .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
-        .description(Some("The type of change. For `added`, `v1` is null, and for `subtracted`, `v2` is null."));
+        .description(Some("The type of change. `v1` is null for `added`, and `v2` is null for `subtracted`."));
     let result = [
         ("added", number("The number of entities in v2 but not in v1.")),
         ("subtracted", number("The number of entities in v1 but not in v2.")),
-        ("modified", number("The number of entities matched across versions with at least one changed field value.")),
+        ("modified", number("The number of entities that are in both versions but differ in at least one field.")),
         ("total_v1", number("The number of entities in v1.")),
         ("total_v2", number("The number of entities in v2.")),
         (
@@ -60,8 +60,8 @@ pub(super) fn schemas() -> Vec<NamedSchema> {
     ];
     vec![
         (DIFF_RESULT.to_owned(), object("The differences between two versions.", result)),
-        (DIFF_RECORD.to_owned(), object("An entity that differs.", record)),
-        (FIELD_DIFF.to_owned(), object("A field that differs.", field)),
+        (DIFF_RECORD.to_owned(), object("An entity that differs between the versions.", record)),
+        (FIELD_DIFF.to_owned(), object("A field that differs between the versions.", field)),
     ]
 }
 

@@ -24,7 +24,12 @@ const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
 pub(super) static DIFF: Endpoint =
     Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, |method| on(method, diff))
-        .summary("Compares two versions; to get a page of the records, set `change_type`, `offset`, and `limit`")
+        .summary("Compares two versions of a dataset")
+        .description(
+            "strata matches entities by `_source` and by content, so it does not report an entity that only moved. To \
+             get a page of the records, set `change_type`, `offset`, or `limit`. The counts always include all \
+             records, not only those on the page.",
+        )
         .input(Input::Query(&[
             fields::DATASET_ID,
             Field::required("v1", FieldKind::Version, || json!("1")).about("The version to compare from."),
@@ -34,7 +39,7 @@ pub(super) static DIFF: Endpoint =
             })
             .about("Returns only records of this type."),
             Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to use the alternate of v2 instead of v2."),
+                .about("Whether to compare the alternate of v2 instead of v2 itself."),
             Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("The number of records to skip."),
             Field::optional("limit", FieldKind::WholeNumber, || json!(100))
                 .about("The maximum number of records to return."),
@@ -45,7 +50,7 @@ pub(super) static DIFF: Endpoint =
             schemas: diff_schemas::schemas,
             headers: &[&["Vary", "Content-Encoding"]],
             ..Answer::of(
-                "The total number of entities that were added, subtracted, and modified, and a page of the records.",
+                "The total numbers of added, subtracted, and modified entities, and a page of the records.",
                 &[("application/x-ndjson", diff_schemas::lines)],
             )
         })

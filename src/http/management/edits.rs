@@ -63,13 +63,17 @@ impl PulledEntities {
 
 pub(super) static PULL: Endpoint =
     Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
-        .summary("Returns the entities of a version for editing, with the etag that you need for the push")
+        .summary("Returns the entities of a version for editing, with the etag that you need to save them")
+        .description(
+            "Edit the entities, and then send them with the `etag` to `POST /agent/push_alt_version`. For long lists, \
+             set `offset` and `limit` to pull one page at a time.",
+        )
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, || json!(1))
                 .about("The version to pull. The default is the active version."),
             Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to pull the version's alternate instead."),
+                .about("Whether to pull the version's alternate instead of the version itself."),
             Field::optional("offset", FieldKind::WholeNumber, || json!(0))
                 .about("If you pull a page, the zero-based position of its first entity."),
             Field::optional("limit", FieldKind::WholeNumber, || json!(100))
@@ -179,7 +183,11 @@ pub(super) static PUSH: Endpoint =
     Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
         on(method, push_alt_version)
     })
-    .summary("Saves the alternate of a version, unless an alternate was saved or deleted since the pull")
+    .summary("Saves a version's alternate, unless the alternate has changed since your pull")
+    .description(
+        "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
+         alternate has changed in the meantime, strata returns 409, and you must pull again.",
+    )
     .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
     .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
     .errors(&[404, 409, 422, 503]);
@@ -207,7 +215,7 @@ where
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
-    let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
+    let missing = || CallError::field(ETAG_MEMBER, "missing; valid: the etag that pull_for_edit returned");
     let etag = etag.ok_or_else(missing)?;
     let saved = app.datasets().save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
     Ok(PushAnswer::from(&saved))
@@ -224,8 +232,8 @@ pub(in crate::http) struct PulledRecord {
     pub version: u64,
     /// Whether the entities come from the version's alternate.
     pub alt: bool,
-    /// The etag for `push_alt_version` and for edits. It changes when the alternate is saved or deleted. Pages with the
-    /// same etag belong to the same list.
+    /// The etag for `push_alt_version` and for edits. The etag changes when the alternate is saved or deleted. Pages
+    /// with the same etag belong to the same list.
     pub etag: String,
     /// If you pulled a page, the position of its first entity.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,15 +247,15 @@ pub(in crate::http) struct PulledRecord {
     pub next_offset: Option<Option<u64>>,
 }
 
-/// The response to a pushed or edited alternate.
+/// The response after an alternate is pushed or edited.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct PushAnswer {
     /// Always true.
     pub ok: bool,
     /// The version.
     pub version: VersionRecord,
-    /// The number of entities in the alternate. `version.entity_count` counts the entities of the version itself, which
-    /// does not change.
+    /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the entities
+    /// of the version itself.
     pub alt_entity_count: u64,
     /// The etag for the next push.
     pub etag: String,

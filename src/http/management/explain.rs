@@ -24,9 +24,10 @@ const FORMS: [&str; 2] = ["text", "json"];
 
 pub(super) static EXPLAIN_READ: Endpoint =
     Endpoint::get("/dataset/explain", "explainRead", Group::Versions, |method| on(method, explain))
-        .summary(
-            "Explains a read of a dataset, frozen or not: runs the read with these parameters, counts its bytes, and \
-             discards them",
+        .summary("Runs a query and returns an explanation of it instead of the entities")
+        .description(
+            "The explanation shows the plan, the indexes that each condition used, and how long each stage took. Send \
+             the same parameters as in the query. As in a query, strata ignores unknown parameters.",
         )
         .input(Input::Read(&[
             fields::DATASET_ID,

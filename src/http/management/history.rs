@@ -23,7 +23,7 @@ const DAYS: u64 = 30;
 const AFTER: Field = Field::optional("after", FieldKind::Positive, || json!(1000))
     .about("Returns only entries that are older than the entry with this `id`.");
 const LIMIT: Field = Field::optional("limit", FieldKind::Positive, || json!(100))
-    .about("The maximum number of entries to return, at most 1,000.");
+    .about("The maximum number of entries to return. The default and the maximum are both 1,000.");
 
 /// The page that a query asks for: the `id` before it, and how many entries.
 fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
@@ -34,7 +34,11 @@ fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
 
 pub(super) static ATTEMPTS: Endpoint =
     Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, |method| on(method, attempts))
-        .summary("Lists the last 1,000 attempts to refresh a dataset, newest first")
+        .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
+        .description(
+            "A failed attempt has an `error`. A successful attempt has the number of the new version, and `warnings` \
+             if there are any.",
+        )
         .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
         .answer(Answer::record::<AttemptsAnswer>(
             "A page of attempts. To get the next page, pass the last `id` as `after`.",
@@ -50,8 +54,10 @@ async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) 
 
 pub(super) static DELIVERIES: Endpoint =
     Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, |method| on(method, deliveries))
-        .summary(
-            "Lists the last 1,000 webhook deliveries of a dataset, newest first, even after the webhook is deleted",
+        .summary("Lists the last 1,000 webhook deliveries of a dataset, newest first")
+        .description(
+            "strata sends each webhook once and does not retry it. If no response arrived, `status` is null and \
+             `error` contains the reason. The list remains available after you delete the webhook.",
         )
         .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
         .answer(Answer::record::<DeliveriesAnswer>(
@@ -68,13 +74,14 @@ async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) 
 
 pub(super) static USAGE: Endpoint =
     Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
-        .summary("Returns how often a dataset was read on each day in UTC, newest first")
+        .summary("Returns the daily number of queries of a dataset, newest day first")
+        .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
         .input(Input::Query(&[
             fields::DATASET_ID,
             Field::optional("days", FieldKind::Positive, || json!(7))
                 .about("The number of days to return, including today. The default is 30, and the maximum is 400."),
         ]))
-        .answer(Answer::record::<UsageAnswer>("The days on which the dataset was read."))
+        .answer(Answer::record::<UsageAnswer>("The days on which the dataset was queried."))
         .errors(&[404]);
 
 async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<UsageAnswer> {
@@ -93,7 +100,7 @@ struct PastAttempt {
     attempt: AttemptRecord,
 }
 
-/// The response with attempts, newest first.
+/// A response that contains refresh attempts, newest first.
 #[derive(Serialize, ToSchema)]
 struct AttemptsAnswer {
     /// Always true.
@@ -107,18 +114,19 @@ struct AttemptsAnswer {
 struct DeliveryRecord {
     /// The ID of the delivery, unique within the dataset. Later deliveries have greater IDs.
     id: u64,
-    /// The new version that the delivery reports.
+    /// The new version that the webhook announced.
     version: u64,
     /// The URL of the receiver. For a token with the scope `read`, strata omits the user name, password, and query
     /// string.
     url: String,
     /// When strata sent the webhook.
+    #[schema(format = DateTime)]
     fired_at: String,
     /// The duration in milliseconds, or null if the delivery is in progress or the duration is unknown.
     duration_ms: Option<u64>,
     /// The HTTP status that the receiver returned, or null if there was no response.
     status: Option<u16>,
-    /// Why there was no response, or null if there was one or the delivery is in progress.
+    /// Why there was no response. Null if there was a response, or if the delivery is in progress.
     error: Option<String>,
 }
 
@@ -144,7 +152,7 @@ impl DeliveryRecord {
     }
 }
 
-/// The response with deliveries, newest first.
+/// A response that contains deliveries, newest first.
 #[derive(Serialize, ToSchema)]
 struct DeliveriesAnswer {
     /// Always true.
@@ -153,10 +161,11 @@ struct DeliveriesAnswer {
     deliveries: Vec<DeliveryRecord>,
 }
 
-/// The reads of a dataset on one day.
+/// The queries of a dataset on one day.
 #[derive(Serialize, ToSchema)]
 struct UsageRecord {
     /// The day in UTC, for example `2026-11-22`.
+    #[schema(format = Date)]
     day: String,
     /// The number of requests to the read endpoint for this dataset, regardless of the response.
     requests: u64,
@@ -181,7 +190,7 @@ impl From<&DayUsage> for UsageRecord {
     }
 }
 
-/// The response with the days on which a dataset was read, newest first.
+/// A response that contains the days on which a dataset was queried, newest first.
 #[derive(Serialize, ToSchema)]
 struct UsageAnswer {
     /// Always true.

@@ -28,11 +28,15 @@ const MOST: u32 = limits::LISTINGS as u32;
 
 pub(super) static DATASETS: Endpoint =
     Endpoint::get("/datasets", "findDatasets", Group::Datasets, |method| on(method, datasets))
-        .summary("Lists the public datasets that their owners chose to list, ordered by ID; counts as a public read")
+        .summary("Lists the public datasets that their owners chose to list, ordered by ID")
+        .description(
+            "This operation requires no authentication, and each call counts as a public query. The list contains \
+             datasets that are public, listed, and not frozen, and that have at least one version.",
+        )
         .callers(Callers::Anybody)
         .input(Input::Query(&[
             Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
-                .about("Returns only datasets whose name or description contains this text, regardless of case."),
+                .about("Returns only datasets whose name or description contains this text, ignoring case."),
             Field::optional("after", FieldKind::Positive, || json!(1))
                 .about("Returns only datasets with a greater `dataset_id`."),
             Field::optional("limit", FieldKind::Positive, || json!(100))
@@ -67,7 +71,7 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
     response
 }
 
-/// The response with the listed datasets, ordered by ID.
+/// A response that contains the listed datasets, ordered by ID.
 #[derive(Serialize, ToSchema)]
 struct ListingsAnswer {
     /// Always true.
@@ -76,7 +80,7 @@ struct ListingsAnswer {
     datasets: Vec<ListedDataset>,
 }
 
-/// A dataset, as everyone can see it.
+/// A dataset, as anyone can see it.
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct ListedDataset {
     /// The ID of the dataset.
@@ -85,17 +89,18 @@ pub(in crate::http) struct ListedDataset {
     name: String,
     /// The name of the dataset in URLs.
     name_slug: String,
-    /// What the dataset contains, or null if the owner does not specify it.
+    /// The description of the dataset, or null if there is none.
     description: Option<String>,
-    /// The terms under which the entities can be used, or null if the owner does not specify them.
+    /// The license of the entities, or null if it is unspecified.
     licence: Option<String>,
     /// The number of the active version.
     version: u64,
     /// The number of entities in the active version.
     entity_count: u64,
-    /// The size of that version's file in bytes.
+    /// The size of the active version's file in bytes.
     file_size_bytes: u64,
     /// When the newest version was created.
+    #[schema(format = DateTime)]
     refreshed_at: String,
 }
 

@@ -21,6 +21,10 @@ pub(super) const PREFIX: &str = "/ping/";
 pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group::Versions, |_| any(ping))
     .also(HttpMethod::Post, "pingByPost")
     .summary("Refreshes the dataset that this ping URL belongs to")
+    .description(
+        "Anyone who knows the URL can refresh the dataset, so keep the URL secret. The response arrives after the \
+         refresh has ended. You can register the URL as a webhook in another service.",
+    )
     .callers(Callers::Anybody)
     .input(Input::Token)
     .answer(Answer::record::<VersionAnswer>("The new version."))

@@ -22,8 +22,12 @@ use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
 pub(super) static PROFILE: Endpoint =
     Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, |method| on(method, profile))
         .summary(
-            "Profiles the paths of a version, including which of them have an indexed column; for your datasets and \
-             public ones",
+            "Returns the profile of a version: its paths, their types and values, and which paths have an indexed \
+             column",
+        )
+        .description(
+            "You can profile your own datasets and public datasets. The profile shows which fields the entities have, \
+             how often they occur, which types they contain, and how their values are distributed.",
         )
         .callers(Callers::UsersAndAnybody)
         .input(Input::Query(&[
@@ -31,7 +35,7 @@ pub(super) static PROFILE: Endpoint =
             Field::optional("version", FieldKind::Version, || json!("latest"))
                 .about("The version: `active` (the default), `latest`, or a version number, with or without a `v`."),
             Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to profile the alternate of the version."),
+                .about("Whether to profile the version's alternate."),
         ]))
         .answer(Answer::record::<ProfileAnswer>("The profile of the version."))
         .errors(&[404, 429]);
@@ -66,7 +70,7 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
     response
 }
 
-/// The response with a profile.
+/// A response that contains a profile.
 #[derive(Serialize, ToSchema)]
 struct ProfileAnswer {
     /// Always true.

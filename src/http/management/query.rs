@@ -57,7 +57,7 @@ impl FromRequest<App> for Fields {
 
     async fn from_request(request: Request, app: &App) -> Result<Fields, HttpError> {
         let endpoint: Option<&&Endpoint> = request.extensions().get();
-        let endpoint = *endpoint.ok_or_else(|| HttpError::Panic("a route without its endpoint".to_owned()))?;
+        let endpoint = *endpoint.ok_or_else(|| HttpError::Panic("a route without an endpoint".to_owned()))?;
         match endpoint.input {
             Input::Body(_) => body::read(app, request, app.config().limits.body_bytes, endpoint).await,
             _ => Ok(QueryString::of(request.uri()).into_fields(endpoint)?),

@@ -20,7 +20,7 @@ pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
 }
 
 pub(super) const DONE: Answer = Answer::record::<Done>("The operation succeeded.");
-pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The updated dataset.");
+pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The dataset with its settings and state.");
 
 /// The response to a successful operation.
 #[derive(Serialize, ToSchema)]
@@ -37,16 +37,18 @@ impl Done {
 #[derive(Serialize, ToSchema)]
 pub struct AttemptRecord {
     /// When the attempt began.
+    #[schema(format = DateTime)]
     pub started_at: String,
     /// When the attempt ended, or null while it is running.
+    #[schema(format = DateTime)]
     pub finished_at: Option<String>,
     /// What triggered the attempt: `schedule`, `ping`, `manual`, or `import`.
     pub trigger: &'static str,
     /// Whether the attempt created a version, or null while it is running.
     pub ok: Option<bool>,
-    /// The version that the attempt created.
+    /// The version that the attempt created, or null if there is none.
     pub version: Option<u64>,
-    /// Why the attempt created no version.
+    /// Why the attempt failed, or null if it has not failed.
     pub error: Option<String>,
     /// Possible mistakes in the new version, as sentences for humans. Omitted if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,7 +74,8 @@ impl From<&Attempt> for AttemptRecord {
     }
 }
 
-/// Index settings, with paths in their escaped form. For all other paths, the profile of each version decides.
+/// Index settings. The paths are in their escaped form. For paths in neither list, strata decides based on the profile
+/// of each version.
 #[derive(Serialize, ToSchema)]
 pub struct IndexLists {
     /// The paths that always get an indexed column.
@@ -97,44 +100,46 @@ pub struct DatasetRecord {
     pub name: String,
     /// The name of the dataset in URLs.
     pub name_slug: String,
-    /// What the dataset contains, or null if the owner does not specify it.
+    /// The description of the dataset, or null if there is none.
     pub description: Option<String>,
-    /// The terms under which the entities can be used, or null if the owner does not specify them.
+    /// The license of the entities, or null if it is unspecified.
     pub licence: Option<String>,
-    /// Whether `GET /datasets` lists the dataset while it is public, is not frozen, and has a version.
+    /// Whether `GET /datasets` lists the dataset. strata lists a dataset only while it is public, is not frozen, and
+    /// has at least one version.
     pub listed: bool,
     /// Whether queries of the dataset require its private key.
     pub private: bool,
     /// The private key, or null if the dataset is public or the token has the scope `read`.
     pub private_key: Option<String>,
     /// `push`, or the URL from which strata fetches the entities. For a token with the scope `read`, strata omits the
-    /// user name and password, and also the query string unless `publish_query` is true.
+    /// user name and password. It also omits the query string, unless `publish_query` is true.
     pub source: String,
     /// The format of the source, or null if strata detects it.
     pub format: Option<&'static str>,
-    /// The path to the array of entities in a JSON source, or null for the document itself.
+    /// The path to the array of entities in a JSON source, or null if the document itself is the array.
     pub records_path: Option<String>,
-    /// Whether the `_source` of the entities keeps the query string of the source URL.
+    /// Whether `_source` includes the query string of the source URL.
     pub publish_query: bool,
-    /// Whether csv and tsv cells can become numbers, booleans, and nulls.
+    /// Whether strata converts csv and tsv cells to numbers, booleans, and nulls.
     pub infer_types: bool,
-    /// When strata refreshes the dataset, as a cron expression in UTC, or null for never.
+    /// The refresh schedule as a cron expression in UTC, or null if there is none.
     pub schedule: Option<String>,
     /// The paths that always or never get an indexed column in new versions.
     pub index: IndexLists,
-    /// The URL that refreshes the dataset for anyone who knows it, or null for a token with the scope `read`.
+    /// The URL with which anyone can refresh the dataset, or null for a token with the scope `read`.
     pub ping_url: Option<String>,
-    /// The number of the active version.
+    /// The number of the active version, or null if there are no versions.
     pub active_version: Option<u64>,
-    /// The highest version number.
+    /// The highest version number, or null if there are no versions.
     pub latest_version: Option<u64>,
-    /// Whether a rollback pinned the active version.
+    /// Whether the active version is pinned.
     pub pinned: bool,
     /// Whether the dataset is frozen.
     pub frozen: bool,
     /// When the dataset was created.
+    #[schema(format = DateTime)]
     pub created_at: String,
-    /// The last attempts to refresh the dataset, newest first, at most 10.
+    /// The last 10 refresh attempts, newest first.
     pub last_attempts: Vec<AttemptRecord>,
 }
 
@@ -179,7 +184,7 @@ impl DatasetRecord {
     }
 }
 
-/// The response with a dataset.
+/// A response that contains a dataset.
 #[derive(Serialize, ToSchema)]
 pub struct DatasetAnswer {
     /// Always true.
@@ -201,7 +206,7 @@ impl DatasetAnswer {
 pub struct VersionRecord {
     /// The version number. Numbers start at 1 and increase by 1 with each successful refresh.
     pub version_number: u64,
-    /// The internal path of the alternate, or null if there is none.
+    /// The internal path of the alternate's file, or null if there is no alternate.
     pub alt_file_path: Option<String>,
     /// The number of entities in the version.
     pub entity_count: u64,
@@ -210,6 +215,7 @@ pub struct VersionRecord {
     /// Whether this version is the active version.
     pub is_active: bool,
     /// When the version was created.
+    #[schema(format = DateTime)]
     pub created_at: String,
 }
 
@@ -227,7 +233,7 @@ impl From<&CatalogVersion> for VersionRecord {
     }
 }
 
-/// The response with a version.
+/// A response that contains a version.
 #[derive(Serialize, ToSchema)]
 pub struct VersionAnswer {
     /// Always true.

@@ -45,6 +45,11 @@ pub(super) const PATH: &str = "/dataset/refresh";
 pub(super) static REFRESH: Endpoint =
     Endpoint::post(PATH, "refreshDataset", Group::Versions, |method| on(method, refresh))
         .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
+        .description(
+            "For a dataset with a source URL, send only `dataset_id`. For a `push` dataset, send `entities`, or send a \
+             document in any source format and set `dataset_id` in the query string. The response arrives after the \
+             refresh has ended. Once strata has received the body, the refresh continues even if you disconnect.",
+        )
         .input(Input::BodyOrDocument {
             body: &[
                 fields::DATASET_ID,
@@ -63,23 +68,23 @@ pub(super) static REFRESH: Endpoint =
                 Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
                     .about("The format of the pushed document. By default, strata detects it."),
                 Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
-                    "For pushed csv and tsv, whether cells that exactly match a number, boolean, or null get that \
-                     type. The default is the setting of the dataset.",
+                    "Whether strata converts the type of pushed csv and tsv cells whose text is exactly a number, \
+                     boolean, or null. The default is the dataset's setting.",
                 ),
             ],
         })
         .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
         .errors(&[404, 409, 422, 502, 503]);
 
-/// The response with a new version.
+/// A response that contains a new version.
 #[derive(Serialize, ToSchema)]
 struct RefreshAnswer {
     /// Always true.
     ok: bool,
     /// The version.
     version: VersionRecord,
-    /// Possible mistakes in the entities, such as a table with a different cell separator, as sentences for humans.
-    /// Omitted if there are none. Warnings never prevent a new version.
+    /// Possible mistakes in the source, such as an unexpected cell separator, as sentences for humans. Warnings never
+    /// prevent a new version. Omitted if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -98,10 +103,7 @@ async fn refresh(
     let format: Option<SourceFormat> = query.optional_parsed("format")?;
     let infer_types = query.optional_boolean(INFER_TYPES)?;
     let for_tables = |found: &str| {
-        CallError::field(
-            INFER_TYPES,
-            format!("it is for csv and tsv that are pushed, and this is {found}; leave it out"),
-        )
+        CallError::field(INFER_TYPES, format!("valid only if you push csv or tsv, but this is {found}; omit it"))
     };
     if let (Some(true), Some(SourceFormat::Json | SourceFormat::Jsonl | SourceFormat::Parquet)) = (infer_types, format)
     {
@@ -119,10 +121,10 @@ async fn refresh(
     let (fetched, enveloped) = match dataset {
         None if !may_be_enveloped => {
             let problem = if announced.json {
-                "it is missing; valid: a positive integer, in the query: with format the body is the document alone, for json \
-                 an array. Leave format out to send {\"dataset_id\":…,\"entities\":[…]}"
+                "missing; valid: a positive integer in the query string. If you set format, the body must contain only \
+                 the document, such as a JSON array. To send {\"dataset_id\":…,\"entities\":[…]}, omit format"
             } else {
-                "it is missing; valid: a positive integer, in the query for a body that is not a JSON object"
+                "missing; valid: a positive integer, in the query string if the body is not a JSON object"
             };
             return Err(CallError::field(DATASET_ID, problem).into());
         }
@@ -165,11 +167,11 @@ async fn refresh(
 
 /// What to do with JSON lines that are announced as JSON, and were taken for the object with `entities`.
 const LINES: &str =
-    "This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in the query string";
+    "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the query string";
 
 /// What to do with another document, such as one with a `records_path`, that was taken for that object.
 const DOCUMENT: &str =
-    "To push a document that is an object, such as one with a records_path, add format=json to the query";
+    "To push a JSON object as the document, for example with a records_path, add format=json to the query string";
 
 fn bad_body(reason: String, advice: &str) -> RefreshError {
     RefreshError::Source(SourceError::BadBody { reason: format!("{reason}. {advice}") })
@@ -258,7 +260,8 @@ impl Taken {
             Ok(Value::Object(_)) => Ok(None),
             Ok(_) => Err(CallError::Body {
                 problem: format!(
-                    "it is JSON, but not an object; valid: {OBJECT_FORM}, or with ?dataset_id= in the query an array of entities"
+                    "it is JSON, but not an object; valid: {OBJECT_FORM}, or an array of entities with ?dataset_id= \
+                     in the query string"
                 ),
             }),
             Err(_) if self.head.is_empty() => {

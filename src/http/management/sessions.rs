@@ -31,7 +31,11 @@ const USER: Answer = Answer::record::<UserAnswer>("The user and the user's plan.
 
 pub(super) static LOGIN: Endpoint =
     Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
-        .summary("Starts a session and sets its ID in the cookie `strata_session`")
+        .summary("Starts a session and returns its ID in the cookie `strata_session`")
+        .description(
+            "Send the cookie with your subsequent requests. Programs should use an API token instead. After several \
+             wrong passwords in a row, you must wait before you can try again.",
+        )
         .callers(Callers::Anybody)
         .input(Input::Body(&[
             Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The user's email address."),
@@ -78,6 +82,7 @@ pub(in crate::http) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
 pub(super) static LOGOUT: Endpoint =
     Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
         .summary("Ends the current session")
+        .description("strata also clears the cookie. Your other sessions and your tokens stay valid.")
         .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
         .errors(&[400, 408, 413]);
 
@@ -105,6 +110,7 @@ async fn logout(
 
 pub(super) static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
     .summary("Returns the authenticated user")
+    .description("Use this operation to check whether a token or session is valid.")
     .answer(USER);
 
 async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
@@ -114,6 +120,7 @@ async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
 pub(super) static LIST: Endpoint =
     Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
         .summary("Lists your sessions, newest first")
+        .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
         .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
 
 async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResult<SessionsAnswer> {
@@ -124,8 +131,9 @@ async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResu
 pub(super) static END: Endpoint =
     Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
         .summary("Ends one of your sessions")
+        .description("The cookie of the session stops working immediately.")
         .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
-            .about("The ID of the session in `/session/list`.")]))
+            .about("The ID of the session, from `/session/list`.")]))
         .answer(DONE)
         .errors(&[404]);
 
@@ -137,6 +145,7 @@ async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Js
 pub(super) static PASSWORD: Endpoint =
     Endpoint::post("/account/password", "changePassword", Group::Accounts, |method| on(method, password))
         .summary("Changes your password and ends all other sessions; tokens remain valid")
+        .description("If `old` is wrong, strata returns 403 and counts a failed login.")
         .input(Input::Body(&[
             Field::required("old", FieldKind::Text, || json!("a password")).about("The current password."),
             Field::required("new", FieldKind::Text, || json!("another password"))
@@ -168,13 +177,15 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, base: &BaseUr
 /// A session, without its secret.
 #[derive(Serialize, ToSchema)]
 struct SessionRecord {
-    /// The ID of the session in lists, which is not the ID in its cookie.
+    /// The ID with which you can end the session. It is not the ID in the cookie.
     id: String,
     /// When the session began.
+    #[schema(format = DateTime)]
     created_at: String,
     /// When the session was last used, to the minute.
+    #[schema(format = DateTime)]
     last_used_at: String,
-    /// Whether this request belongs to the session.
+    /// Whether this request uses the session.
     current: bool,
 }
 
@@ -185,7 +196,7 @@ impl From<OwnedSession> for SessionRecord {
     }
 }
 
-/// The response with your sessions, newest first.
+/// A response that contains your sessions, newest first.
 #[derive(Serialize, ToSchema)]
 struct SessionsAnswer {
     /// Always true.
@@ -202,10 +213,11 @@ struct UserRecord {
     /// The plan: `free`, `pro`, or `scale`.
     plan: &'static str,
     /// When the user was added.
+    #[schema(format = DateTime)]
     created_at: String,
 }
 
-/// The response with a user.
+/// A response that contains a user.
 #[derive(Serialize, ToSchema)]
 struct UserAnswer {
     /// Always true.

@@ -21,6 +21,10 @@ const NAME: Field =
 pub(super) static CREATE: Endpoint =
     Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
         .summary("Creates an API token, which strata shows only once")
+        .description(
+            "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
+             a token with the scope `read`.",
+        )
         .input(Input::Body(&[
             NAME,
             Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
@@ -54,6 +58,7 @@ async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, |method| on(method, delete))
         .summary("Deletes an API token, which stops working immediately")
+        .description("Programs that still use the token get 401.")
         .input(Input::Body(&[NAME]))
         .answer(DONE)
         .errors(&[404]);
@@ -66,6 +71,7 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 pub(super) static LIST: Endpoint =
     Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
         .summary("Lists your API tokens, ordered by name")
+        .description("Expired tokens remain in the list until you create another token.")
         .answer(Answer::record::<TokensAnswer>(
             "The names, times, and scopes of the tokens, but not the tokens themselves.",
         ));
@@ -87,6 +93,7 @@ struct TokenAnswer {
     /// The scope: `read` or `write`.
     scope: &'static str,
     /// When the token expires, or null if it never expires.
+    #[schema(format = DateTime)]
     expires_at: Option<String>,
 }
 
@@ -96,12 +103,15 @@ struct TokenRecord {
     /// The name of the token.
     name: String,
     /// When the token was created.
+    #[schema(format = DateTime)]
     created_at: String,
     /// When the token was last used, to the minute, or null if never.
+    #[schema(format = DateTime)]
     last_used_at: Option<String>,
     /// The scope: `read` or `write`.
     scope: &'static str,
-    /// When the token expires, or null if it never expires. Creating a token removes expired tokens.
+    /// When the token expires, or null if it never expires. strata removes expired tokens when you create another one.
+    #[schema(format = DateTime)]
     expires_at: Option<String>,
 }
 
@@ -113,7 +123,7 @@ impl From<ApiToken> for TokenRecord {
     }
 }
 
-/// The response with your API tokens, ordered by name.
+/// A response that contains your API tokens, ordered by name.
 #[derive(Serialize, ToSchema)]
 struct TokensAnswer {
     /// Always true.

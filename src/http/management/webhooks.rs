@@ -19,13 +19,17 @@ use crate::service::App;
 
 pub(super) static REGISTER: Endpoint =
     Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))
-        .summary("Registers the webhook of a dataset and replaces any previous one; not available on the plan `free`")
+        .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
+        .description(
+            "strata sends a POST request to the URL for each new version. If you set a `secret`, strata signs the \
+             body, so that the receiver can verify the sender.",
+        )
         .input(Input::Body(&[
             fields::DATASET_ID,
             Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
                 .about("The http or https URL of the receiver."),
             Field::optional("secret", FieldKind::Text, || json!("a secret"))
-                .about("The secret that signs the payload. strata never shows it."),
+                .about("The secret with which strata signs the payload. strata never shows the secret."),
         ]))
         .answer(DONE)
         .errors(&[404]);
@@ -39,6 +43,10 @@ async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) 
 pub(super) static DELETE: Endpoint =
     Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, |method| on(method, delete))
         .summary("Deletes the webhook of a dataset")
+        .description(
+            "Deleting the webhook stops all deliveries, including pending ones. The list of past deliveries remains \
+             available.",
+        )
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DONE)
         .errors(&[404]);
@@ -51,6 +59,7 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
 pub(super) static VIEW: Endpoint =
     Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
         .summary("Returns the webhook of a dataset, if there is one")
+        .description("The response contains the time and status of the last delivery, but never the secret.")
         .input(Input::Query(&[fields::DATASET_ID]))
         .answer(Answer::record::<WebhookAnswer>(
             "The webhook without its secret, or `has_webhook: false` if there is none.",
@@ -84,14 +93,16 @@ struct WebhookRecord {
     /// Whether new versions trigger the webhook.
     is_active: bool,
     /// When the webhook was last triggered, or null if never.
+    #[schema(format = DateTime)]
     last_fired_at: Option<String>,
-    /// The HTTP status that the receiver returned to the last attempt, or null if there was no response.
+    /// The HTTP status that the receiver returned for the last delivery, or null if there was no response.
     last_status: Option<u16>,
     /// When the webhook was registered.
+    #[schema(format = DateTime)]
     created_at: String,
 }
 
-/// A response without a webhook.
+/// The response for a dataset without a webhook.
 #[derive(Serialize, ToSchema)]
 struct NoWebhook {
     #[schema(schema_with = absent)]

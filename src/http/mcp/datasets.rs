@@ -31,8 +31,8 @@ const AROUND_BYTES: usize = 100;
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
     summary: "Lists your datasets, ordered by ID, one page at a time",
-    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more: \
-              pass it as `after`. For other users' datasets, call `list_public_datasets`.",
+    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more \
+              datasets: pass it as `after`. For other users' datasets, call `list_public_datasets`.",
     scope: Scope::Read,
     arguments: || {
         vec![
@@ -48,8 +48,8 @@ pub(super) const LIST_DATASETS: Tool = Tool {
 pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
     name: "list_public_datasets",
     summary: "Lists the public datasets that owners chose to list, ordered by ID, one page at a time",
-    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more. \
-              Counts as a read.",
+    details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more \
+              datasets. Counts as a read.",
     scope: Scope::Read,
     arguments: || {
         vec![
@@ -120,13 +120,13 @@ fn page_of<T, R: Serialize>(found: Vec<T>, limit: u32, record: impl Fn(&T) -> (D
     let (ids, datasets): (Vec<DatasetId>, Vec<R>) =
         found.iter().map(record).take(limit as usize).take_while(fits).unzip();
     let next_after = ids.last().filter(|_| ids.len() < all).map(|id| id.get());
-    tool::record(&Page { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
+    tool::record(&Page { datasets, next_after }, BYTES, "Use a smaller limit.")
 }
 
 fn page(arguments: &Fields) -> Result<(Option<DatasetId>, u32), CallError> {
     let after = arguments.optional_positive("after")?.map(DatasetId::new);
     let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());
     let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MOST_LISTED);
-    let wrong = || CallError::field("limit", format!("it is too large; valid: 1 to {MOST_LISTED}"));
+    let wrong = || CallError::field("limit", format!("too large; valid: 1 to {MOST_LISTED}"));
     Ok((after, limit.ok_or_else(wrong)?))
 }

@@ -13,28 +13,28 @@ use crate::http::management::{Fields, alternate_edits, edits};
 
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 
-const INSTEAD: &str = "Pull a page with limit and offset; to change a few entities, find them with read (positions=true) and \
-                       call edit_alt_version. POST /agent/pull_for_edit gives a version of any size over HTTP, and POST \
-                       /agent/push_alt_version takes it back, with the same API token.";
+const INSTEAD: &str = "Pull a page with limit and offset. To change a few entities, find them with read \
+                       (positions=true) and call edit_alt_version. For versions of any size, use HTTP with the same API \
+                       token: POST /agent/pull_for_edit returns the version, and POST /agent/push_alt_version saves \
+                       the alternate.";
 
 const NEXT: &str =
-    "read with alt=true shows the alternate; the next edit_alt_version or push_alt_version takes this etag";
+    "read with alt=true returns the alternate; use this etag for the next edit_alt_version or push_alt_version";
 
-const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position; those of this list are offset \
-                            plus the place on the page. Pages with one etag are of one list.";
+const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position. The position of an \
+                            entity is offset plus its index in this page. Pages with the same etag belong to the same list.";
 
 /// What to do with entities that are not those in which positions count. The etag is theirs, too.
-const HAS_ALTERNATE: &str = "This version has an alternate, and these entities are not its: they are the version's own. \
-                             Positions of edit_alt_version are those of the alternate: pull with alt=true before you call \
-                             it. push_alt_version with this etag replaces the whole alternate.";
+const HAS_ALTERNATE: &str = "This version has an alternate, but these entities come from the version itself. Positions \
+                             in edit_alt_version refer to the alternate, so pull with alt=true before you call \
+                             edit_alt_version. push_alt_version with this etag replaces the whole alternate.";
 
 pub(super) const PULL_FOR_EDIT: Tool = Tool {
     name: "pull_for_edit",
-    summary: "Returns entities of a version of your dataset, or of its alternate, in full or by page, with the etag \
-              for edits",
+    summary: "Returns all entities of a version or its alternate, or one page of entities, with the etag for edits",
     details: "Returns one JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and \
-              `next_offset`. limit=0 returns only the etag. At most 1 MiB. Next: `edit_alt_version` for a few changes, \
-              or `push_alt_version` for a whole new list.",
+              `next_offset`. limit=0 returns only the etag. The entities can total at most 1 MiB. Next: \
+              `edit_alt_version` for a few changes, or `push_alt_version` for a whole new list.",
     scope: Scope::Read,
     arguments: || {
         vec![
@@ -58,9 +58,9 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
     summary: "Replaces, removes, and inserts entities by position in a version's alternate, which starts as a copy of \
               the version",
     details: "Saves all edits or none; other entities do not change. Positions start at 0 and refer to the current \
-              list: the alternate, or the version if it has none. Get positions and the `etag` from `read` with \
+              list: the alternate if any, otherwise the version. Get positions and the `etag` from `read` with \
               positions=true or from `pull_for_edit`. If the etag is stale, nothing is saved: find the positions \
-              again. The result has the next `etag`.",
+              again. The result contains the next `etag`.",
     scope: Scope::Write,
     arguments: || {
         let entity = json!({"type": "object"});
@@ -70,13 +70,14 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
                 "position": {"type": "integer", "minimum": 0},
                 "set": {"type": "object", "description": "The complete entity"},
                 "remove": {"const": true},
-                "insert": {"type": "array", "items": entity, "description": "Inserted before the position; at the list \
-                                                                             length, appended"},
+                "insert": {"type": "array", "items": entity, "description": "Entities to insert before the \
+                                                                             position; at the list length, they are \
+                                                                             appended"},
             },
             "required": ["position"],
             "additionalProperties": false,
         });
-        let about = "Each has one of set, remove, or insert; at most one set or remove per position";
+        let about = "Each edit has one of set, remove, or insert; at most one set or remove per position";
         vec![
             ("dataset_id", schemas::positive("One of your datasets")),
             ("version", schemas::positive("The version number")),
@@ -91,8 +92,7 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
 
 pub(super) const PUSH_ALT_VERSION: Tool = Tool {
     name: "push_alt_version",
-    summary: "Saves entities as the alternate of a version of your dataset, unless one was saved or deleted since the \
-              pull",
+    summary: "Saves a list of entities as a version's alternate, unless the alternate has changed since the pull",
     details: "`entities` is the complete list, in order: entities that you leave out will not be in the alternate. For \
               a few changes, `edit_alt_version` is cheaper. If the etag is stale, nothing is saved: pull again, redo \
               the edit, and push with the new etag.",

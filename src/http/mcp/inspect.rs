@@ -23,15 +23,16 @@ const PATHS: u64 = 50;
 const RECORDS: u64 = 20;
 
 /// What to do with paths, and where `offset` passes over all of them.
-const READ: &str = "read, with these paths in filter and keep_field; profile with below and details=true for more";
-const BEYOND: &str = "offset is past the last of path_count paths: profile with a smaller one";
+const READ: &str =
+    "read, with these paths in `filter` and `keep_field`; for more details, profile with `below` and details=true";
+const BEYOND: &str = "offset is past the last of the path_count paths: call profile with a smaller offset";
 
 pub(super) const PROFILE: Tool = Tool {
     name: "profile",
     summary: "Describes the contents of a version: its paths with their types, ranges, frequent values, and counts",
     details: "Call it before `read` to learn the paths for filters and keep_field. `paths` has one line per path: its \
-              types, the number of entities if not all have it, the number of distinct values, and frequent values or \
-              the range. details=true returns everything known. `next_offset` is null at the end.",
+              types, the number of entities that have it (if not all), the number of distinct values, and frequent \
+              values or the range. details=true returns everything known. `next_offset` is null at the end.",
     scope: Scope::Read,
     arguments: || {
         vec![
@@ -53,7 +54,7 @@ pub(super) const DIFF: Tool = Tool {
     name: "diff",
     summary: "Compares two versions of one of your datasets: entities added, subtracted, and modified",
     details: "`added`, `subtracted`, `modified`, `total_v1`, and `total_v2` count all entities. `records` is a page of \
-              changes, each with both entities and, if modified, `field_diffs`.",
+              changes, each with both entities and, for a modified entity, `field_diffs`.",
     scope: Scope::Read,
     arguments: || {
         let names = ChangeType::ALL.map(ChangeType::name);
@@ -61,7 +62,7 @@ pub(super) const DIFF: Tool = Tool {
             ("dataset_id", schemas::positive("One of your datasets")),
             ("v1", schemas::version("The version to compare from")),
             ("v2", schemas::version("The version to compare to")),
-            ("alt", schemas::flag("Uses the alternate of v2")),
+            ("alt", schemas::flag("Compares v1 with the alternate of v2")),
             ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type"})),
             ("offset", schemas::whole_number(0, "Number of records to skip")),
             ("limit", schemas::whole_number(RECORDS, "Maximum number of records; 0 returns only the counts")),
@@ -191,10 +192,10 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
         end = offset.min(end) + lines.len() as u64;
         let next = match (below, nearest) {
             (Some(below), Some(nearest)) => {
-                format!("no path is {} or below it: did you mean {}?", quoted(below), quoted(&nearest))
+                format!("there are no paths at or below {}: did you mean {}?", quoted(below), quoted(&nearest))
             }
             (Some(below), None) if path_count == 0 => {
-                format!("no path is {} or below it: profile without below", quoted(below))
+                format!("there are no paths at or below {}: call profile without `below`", quoted(below))
             }
             _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
             _ => READ.to_owned(),
@@ -209,13 +210,13 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
             "paths": lines,
             "next": next,
         });
-        return tool::record(&compact, BYTES, "Ask for less: a smaller limit.");
+        return tool::record(&compact, BYTES, "Use a smaller limit.");
     }
     let page = offset.min(end)..end;
     let mut number = 0..;
     profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
     let next_offset = (limit > 0 && end < path_count).then_some(end);
-    let instead = "Ask for less: a smaller limit, or only the paths below one.";
+    let instead = "Use a smaller limit, or set `below` to one path.";
     tool::record(&ProfilePage { path_count, next_offset, profile: profile.without_spreads() }, BYTES, instead)
 }
 
@@ -224,6 +225,6 @@ async fn diff(caller: &Caller, arguments: Fields) -> ToolResult {
     call.page.limit.get_or_insert(RECORDS);
     let diff = call.compare(&caller.app, &caller.user).await?;
     let answer = diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
-    let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
+    let instead = "Use a smaller limit with an offset, or request only one change_type.";
     Ok(Output(vec![tool::text(answer.body, BYTES, instead).await?]))
 }

@@ -162,7 +162,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     let (span, log_context) = (Span::current(), request_log::current());
     let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
     if let Some(id) = message.removed_initialize(&head.headers) {
-        let text = "There is no method initialize in this revision of the protocol; call server/discover.";
+        let text = "This protocol revision has no initialize method; call server/discover.";
         return Ok(refusal(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
     }
     let caller =

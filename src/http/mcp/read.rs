@@ -26,17 +26,19 @@ const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 const POSITIONS: &str = "positions";
 
-const EDIT: &str = "edit_alt_version with this version, etag and positions";
+const EDIT: &str = "edit_alt_version with this version, etag, and positions";
 
 /// What to do with positions of entities of which the read has left something out.
-const EDIT_WHOLE: &str = "edit_alt_version with this version, etag and positions; but set takes whole entities, and these \
-                          are not as they are stored: read them without include_source, denull, keep_field, drop_field, flatten, csv and tsv";
+const EDIT_WHOLE: &str = "edit_alt_version with this version, etag, and positions. `set` requires complete entities, \
+                          but the entities of this result differ from the stored entities. Before you use `set`, read \
+                          the entities again without include_source, denull, keep_field, drop_field, flatten, csv, or \
+                          tsv";
 
 /// What to do where nothing matches, and where `offset` passes over all that does.
-const NOT_FOUND: &str = "nothing matches: profile tells the paths of this version, their types and frequent values; filter \
-                         compares whole values, filter_contains and keywords parts of them";
+const NOT_FOUND: &str = "nothing matches: profile returns the paths of this version with their types and frequent \
+                         values; filter compares whole values; filter_contains and keywords match substrings";
 const HINTED: &str = "nothing matches: see hints";
-const BEYOND: &str = "offset is past the last of total_count entities: read with a smaller one";
+const BEYOND: &str = "offset is past the last of the total_count entities: read with a smaller offset";
 
 /// Fields of which it is said which step removes them.
 const TAKEN: usize = 10;
@@ -44,20 +46,20 @@ const TAKEN: usize = 10;
 /// The member of the result that says what was perhaps meant.
 const HINTS: &str = "hints";
 
-const INSTEAD: &str =
-    "Ask for less: a smaller limit, only some fields with keep_field, or count=true for their number.";
+const INSTEAD: &str = "Use a smaller limit, select fields with keep_field, or return only the number with count=true.";
 
 /// The formats that are text a model reads well.
 const FORMATS: [Format; 4] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv];
 
 pub(super) const READ: Tool = Tool {
     name: "read",
-    summary: "Returns filtered, sorted, cleaned, and paged entities from a version of a public dataset or one of yours",
-    details: "Returns two texts. The first is JSON: `returned`, `total_count` (all matches before offset and limit), \
-              `next_offset` (null at the end), with total=true `total_matches` (before sample), `unknown_fields` \
-              (paths that no entity has at that step), similar paths in `did_you_mean`, and `hints`. The second \
-              contains the entities in `format`, exactly as stored, or only their number with count=true. Steps run in \
-              the order of these parameters: later steps cannot find what keep_field or drop_field removed.",
+    summary: "Filters, sorts, cleans, and pages the entities of a version, in a public dataset or one of yours",
+    details: "Returns two strings. The first is JSON: `returned`, `total_count` (all matches before offset and limit), \
+              `next_offset` (null at the end), `total_matches` (with total=true, before sample), `unknown_fields` \
+              (paths that no entity has at that step), `did_you_mean` (similar paths), and `hints`. The second \
+              contains the entities in `format`, exactly as stored. With count=true, it contains only their number. \
+              Steps run in the order of these parameters: later steps cannot find what keep_field or drop_field \
+              removed.",
     scope: Scope::Read,
     arguments: || {
         let mut arguments = vec![
@@ -76,8 +78,8 @@ pub(super) const READ: Tool = Tool {
 
 pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
-    summary: "Explains step by step how a read of one of your datasets runs, and what could make it cheaper",
-    details: "Takes the arguments of `read` and runs the read, but returns no entities. It costs as much as the read.",
+    summary: "Explains step by step what a read of one of your datasets does, and how to make the read cheaper",
+    details: "Takes the arguments of `read` and runs the read, but returns no entities. Costs as much as the read.",
     scope: Scope::Read,
     arguments: || vec![("dataset_id", schemas::positive("One of your datasets")), ("version", schemas::selector())],
     required: &["dataset_id"],
@@ -105,13 +107,13 @@ fn in_short(name: &str) -> Option<&'static str> {
         "include_source" => "false removes the top-level `_source` before all other steps",
         "keep_field" => "Keeps only the fields at the listed paths",
         "drop_field" => "Removes the fields at the listed paths",
-        "filter" => "path:value: a value at the path equals this one, ignoring case",
-        "filter_contains" => "path:value: a value at the path contains this text, ignoring case",
-        "filter_gt" => "path:value: a value at the path is greater; numbers, or strings such as dates",
+        "filter" => "path:value: a value at the path equals `value`, ignoring case",
+        "filter_contains" => "path:value: a value at the path contains `value`, ignoring case",
+        "filter_gt" => "path:value: a value at the path is greater than `value`, a number or a string such as a date",
         "filter_gte" => "path:value: greater than or equal",
         "filter_lt" => "path:value: less than",
         "filter_lte" => "path:value: less than or equal",
-        "keywords" => "Any value contains a keyword, ignoring case",
+        "keywords" => "A value contains a keyword, ignoring case",
         "keywords_mode" => "or: any keyword; and: all keywords",
         "sort" => "field:asc or field:desc, for one top-level field",
         "dedup" => "Keeps the first of each group of equal entities",
@@ -136,7 +138,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
     let with_positions = arguments.optional_boolean(POSITIONS)?.unwrap_or(false);
     if with_positions && (request.count || request.sample.is_some()) {
         let other = if request.count { "count" } else { "sample" };
-        return Err(CallError::field(POSITIONS, format!("it does not go with {other}; leave one of them out")).into());
+        return Err(CallError::field(POSITIONS, format!("cannot be combined with {other}; omit one of them")).into());
     }
     let lookup = caller.app.lookups().find_by_id(dataset, version).await;
     // The list that edits count in is the alternate, where there is one.
@@ -195,7 +197,10 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
                     about["next"] = if request.shows_whole_entities() { EDIT } else { EDIT_WHOLE }.into();
                 }
             }
-            Some(_) => about["next"] = "edits count in the alternate that this version has: read with alt=true".into(),
+            Some(_) => {
+                about["next"] =
+                    "this version has an alternate, and edit positions refer to it: read with alt=true".into();
+            }
             None => {}
         }
     }
@@ -257,7 +262,7 @@ async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
     // Arguments that a read would ignore have been refused.
     let explaining = caller.app.reads().explain(Some(&caller.user), dataset, version, request, Vec::new());
     let explanation = Box::pin(explaining).await?;
-    tool::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
+    tool::bounded(explanation.to_string(), BYTES, "Explain a query with fewer or shorter parameters.")
 }
 
 fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
@@ -271,7 +276,7 @@ fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
     }
     if !FORMATS.contains(&request.format) {
         let valid = FORMATS.map(Format::name).join(", ");
-        let problem = format!("{} is not text for a model; valid: {valid}", request.format.name());
+        let problem = format!("{} is not supported by this tool; valid: {valid}", request.format.name());
         return Err(CallError::field("format", problem).into());
     }
     Ok(request)

@@ -38,7 +38,7 @@ version itself does not change.
 - A few changes: `read` with filters and positions=true (and alt=true if the version already has an alternate) returns \
 the entities, their positions, and an etag. `edit_alt_version` with that etag sets, removes, and inserts at positions.
 - A whole new list: `pull_for_edit` returns all entities and an etag, and `push_alt_version` saves the list.
-Leave everything that should not change exactly as you received it: number notation, nulls, and order. If a change \
+Everything that should not change must stay exactly as you received it: number notation, nulls, and order. If a change \
 reports that the etag is stale, nothing was saved: read again, redo the change on the current list, and use the new \
 etag. Each change returns the next etag.";
 
@@ -70,13 +70,13 @@ impl ServerHandler for Server {
     /// Whatever has no handler here, and what has one and is not of its form.
     async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Answer<CustomResult> {
         let form = match request.method.as_str() {
-            "tools/call" => Some(r#"an object with "name", a text, and perhaps "arguments", an object"#),
-            "initialize" => Some(r#"an object with "protocolVersion", "capabilities" and "clientInfo""#),
-            "tools/list" | "ping" => Some("an object, or none"),
+            "tools/call" => Some(r#"an object with "name", a string, and optionally "arguments", an object"#),
+            "initialize" => Some(r#"an object with "protocolVersion", "capabilities", and "clientInfo""#),
+            "tools/list" | "ping" => Some("an object, or no params"),
             _ => None,
         };
         if let Some(form) = form {
-            let text = format!(r#"The "params" of {} are wrong; valid: {form}."#, request.method);
+            let text = format!(r#"Invalid "params" for {}; valid: {form}."#, request.method);
             return Err(ErrorData::invalid_params(text, None));
         }
         Err(no_method(&request.method))
@@ -101,10 +101,11 @@ impl ServerHandler for Server {
     /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.
     async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
-        let caller = caller.ok_or_else(|| ErrorData::internal_error("the request is not known", None))?.clone();
+        let caller = caller.ok_or_else(|| ErrorData::internal_error("the request context is missing", None))?.clone();
         let Some(named) = tools::find(&request.name) else {
             count("none", "refused");
-            let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
+            let valid = tools::names().collect::<Vec<_>>().join(", ");
+            let text = format!("Unknown tool {}; valid: {valid}.", quoted(&request.name));
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = request.arguments.unwrap_or_default();
@@ -119,7 +120,7 @@ impl ServerHandler for Server {
 
 /// The service declares tools and nothing else, so it has no other methods.
 fn no_method(name: &str) -> ErrorData {
-    let text = format!("There is no method {}; there are initialize, ping, tools/list and tools/call.", quoted(name));
+    let text = format!("Unknown method {}; valid: initialize, ping, tools/list, tools/call.", quoted(name));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
 }
 

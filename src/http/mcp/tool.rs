@@ -69,13 +69,13 @@ impl ToolError {
             }
             ToolError::NoSuchArgument { name, known } => {
                 let (meant, known) = (similar::suggestion(name, known.iter().copied()), known.join(", "));
-                (false, format!("Invalid request: {}: there is no such argument;{meant} valid: {known}.", quoted(name)))
+                (false, format!("Invalid request: unknown argument {};{meant} valid: {known}.", quoted(name)))
             }
             ToolError::TooLong { limit_bytes, instead } => {
                 (false, format!("The result would be longer than {limit_bytes} bytes. {instead}"))
             }
             ToolError::TooSlow { seconds } => (true, format!("The tool was stopped after {seconds} s.")),
-            ToolError::Left => (false, "The client left.".to_owned()),
+            ToolError::Left => (false, "The client disconnected.".to_owned()),
         }
     }
 }

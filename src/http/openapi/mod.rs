@@ -2,7 +2,9 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `operations` | endpoints as operations, as each [`Endpoint`] says |
+//! | `operations` | endpoints as operations, as each `Endpoint` says |
+//! | `reference` | the document as pages for people |
+//! | `examples` | requests and their responses, for the document and the pages |
 //! | `errors` | the errors of what owners do |
 //! | `schemas` | the schemas of fields and bodies |
 //!
@@ -11,7 +13,9 @@
 //! The document depends on nothing but the build, so it is made once.
 
 mod errors;
+pub mod examples;
 mod operations;
+pub mod reference;
 mod schemas;
 
 use std::collections::HashMap;
@@ -24,7 +28,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
 use strata_types::similar;
-use utoipa::openapi::{Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type};
+use utoipa::openapi::{
+    ContactBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type,
+};
 
 use super::description::headers::{CACHING, CORS};
 use super::description::{headers, responses, typed};
@@ -37,7 +43,11 @@ use crate::encode::compress;
 
 pub(super) static DOCUMENT: Endpoint =
     Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, |method| on(method, openapi))
-        .summary("This document")
+        .summary("Returns this OpenAPI document")
+        .description(
+            "You can generate a client from this document. The document changes only when the server is upgraded, so \
+             you can cache it.",
+        )
         .callers(Callers::Anybody)
         .answer(Answer {
             headers: &[CORS, CACHING, &["Content-Encoding"]],
@@ -56,7 +66,10 @@ fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
 
 fn document() -> OpenApi {
     // In the order in which tools show them.
-    let mut document = read::section().merge_from(operations::section(endpoints()));
+    let mut operations = operations::section(endpoints());
+    let webhooks = operations.webhooks.take();
+    let mut document = read::section().merge_from(operations);
+    document.webhooks = webhooks;
     document.info = info();
     // Relative to where the document was fetched, whatever stands in front of the service.
     document.servers = Some(vec![Server::new("/")]);
@@ -73,10 +86,11 @@ fn info() -> Info {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "Serves versioned datasets of JSON entities. Every refresh of a dataset creates a new, permanent version. \
-             A single endpoint filters, sorts, pages, and returns any version in six formats. All errors are plain \
-             text for humans. To manage your datasets, send a session cookie or an API token. Request bodies are JSON, \
-             and an operation rejects members that it does not know.",
+             You can query any version through the same endpoint, and get the response in one of six formats. To \
+             manage your datasets, send a session cookie or an API token. Request bodies are JSON, and unknown members \
+             return 400. All errors are plain text for humans.",
         ))
+        .contact(Some(ContactBuilder::new().name(Some("The operator of this server")).build()))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build()
 }

@@ -1,7 +1,9 @@
 //! Endpoints as operations of the document, each as its [`Endpoint`] says.
 
 use serde_json::json;
+use utoipa::PartialSchema;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -12,6 +14,7 @@ use utoipa::openapi::{
 };
 
 use super::errors::ERRORS;
+use super::examples::{ResponseKind, example, response};
 use super::schemas::{body, schema};
 use crate::http::description::headers::{self, CORS, EVERY, RATE};
 use crate::http::description::responses::{self, with_errors};
@@ -19,9 +22,13 @@ use crate::http::description::{self, typed};
 use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
 use crate::http::management::SESSION_COOKIE;
 use crate::http::params::PARAMETERS;
+use crate::webhook::WebhookPayload;
 
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
+
+/// The webhook of the document.
+const NEW_VERSION: &str = "newVersion";
 
 /// Endpoints, and what several of them refer to. Names of components are unique in the whole document.
 pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> OpenApi {
@@ -35,8 +42,39 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Ope
             components = components.schema(name, schema);
         }
     }
+    let payload = "WebhookPayload";
+    let components = components.schema(payload, complete(payload, WebhookPayload::schema())).build();
+    let webhooks = PathsBuilder::new().path("newVersion", PathItem::new(HttpMethod::Post, webhook(payload)));
     let tags = Group::ALL.map(tag);
-    OpenApiBuilder::new().paths(paths).components(Some(components.build())).tags(Some(tags)).build()
+    OpenApiBuilder::new().paths(paths).webhooks(Some(webhooks)).components(Some(components)).tags(Some(tags)).build()
+}
+
+/// The request that strata sends to a webhook.
+fn webhook(payload: &str) -> Operation {
+    let signature = "The HMAC-SHA256 of the body in hexadecimal. The key is the secret of the webhook. strata sends \
+                     this header only if you registered a secret.";
+    let signature =
+        description::parameter("X-Service-Signature", ParameterIn::Header, signature, typed(Type::String), None);
+    let json = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(payload)))
+        .example(example(NEW_VERSION).and_then(|example| example.body.clone()))
+        .build();
+    let body = RequestBodyBuilder::new().content("application/json", json).required(Some(Required::True)).build();
+    OperationBuilder::new()
+        .operation_id(Some(NEW_VERSION))
+        .tag(Group::Webhooks.described().0)
+        .summary(Some("The request that strata sends to your webhook"))
+        .description(Some(
+            "strata sends exactly one POST request for each new version, and does not retry it. Your receiver should \
+             return a 2xx status before it does any other work, because strata waits only for a limited time. strata \
+             does not follow redirects.",
+        ))
+        .parameter(signature)
+        .request_body(Some(body))
+        .securities(Some([]))
+        .response("2XX", ResponseBuilder::new().description("Your receiver accepted the request."))
+        .response("4XX", ResponseBuilder::new().description("strata records the status and does not retry."))
+        .build()
 }
 
 /// Whether a record has a member only where it says something.
@@ -63,10 +101,12 @@ fn tag(group: Group) -> Tag {
 }
 
 fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
+    let example = example(id);
     let mut described = OperationBuilder::new()
         .operation_id(Some(id))
         .tag(endpoint.group.described().0)
-        .summary(Some(endpoint.summary));
+        .summary(Some(endpoint.summary))
+        .description(Some(endpoint.description));
     let users = [SESSION, API_TOKEN].map(|scheme| SecurityRequirement::new(scheme, Vec::<String>::new()));
     described = match endpoint.callers {
         // Said, because the default of the document is that of reads.
@@ -80,11 +120,11 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         Input::Read(_) => PARAMETERS.iter().fold(described, |described, parameter| {
             described.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name)))
         }),
-        Input::Body(fields) => described.request_body(Some(body(fields, false))),
-        Input::BodyOrDocument { body: fields, .. } => described.request_body(Some(body(fields, true))),
+        Input::Body(fields) => described.request_body(Some(body(fields, false, example))),
+        Input::BodyOrDocument { body: fields, .. } => described.request_body(Some(body(fields, true, example))),
         Input::Token => described.parameter(token()),
     };
-    described = described.response("200", answer(endpoint));
+    described = described.response("200", answer(endpoint, id));
     if let Some(about) = endpoint.answer.not_modified {
         let not_modified = ResponseBuilder::new().description(about);
         described = described.response("304", with_headers(endpoint, not_modified));
@@ -93,14 +133,20 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
     with_errors(described, ERRORS, &own_errors(endpoint, method)).build()
 }
 
-fn answer(endpoint: &Endpoint) -> ResponseBuilder {
+fn answer(endpoint: &Endpoint, id: &str) -> ResponseBuilder {
     let described = &endpoint.answer;
     let mut answer = ResponseBuilder::new().description(described.about);
     if let Some((name, _)) = (described.schemas)().first() {
-        let json = ContentBuilder::new().schema(Some(Ref::from_schema_name(name.as_str()))).build();
+        let json = ContentBuilder::new().schema(Some(Ref::from_schema_name(name.as_str())));
+        let json = json.example(response(id, ResponseKind::Json).cloned()).build();
         answer = answer.content("application/json", json);
     }
-    let answer = described.media.iter().fold(answer, |answer, (media, content)| answer.content(*media, content()));
+    for (media, content) in described.media {
+        let kind = if *media == "application/json" { ResponseKind::Json } else { ResponseKind::Text };
+        let mut content = content();
+        content.example = response(id, kind).cloned();
+        answer = answer.content(*media, content);
+    }
     with_headers(endpoint, answer)
 }
 
@@ -126,10 +172,10 @@ fn is_managed(endpoint: &Endpoint) -> bool {
 
 /// The statuses of its errors that are described as those of a read are.
 fn shared_errors(endpoint: &Endpoint) -> Vec<u16> {
-    if !is_managed(endpoint) {
-        return endpoint.errors.to_vec();
-    }
     let mut errors = vec![405];
+    if !is_managed(endpoint) {
+        errors.extend(endpoint.errors);
+    }
     if endpoint.callers == Callers::UsersAndAnybody {
         errors.push(410);
     }
@@ -144,7 +190,7 @@ fn own_errors(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
     if !is_managed(endpoint) {
         return Vec::new();
     }
-    let mut errors = [endpoint.errors, &[500]].concat();
+    let mut errors = [endpoint.errors, &[500, 503]].concat();
     if endpoint.callers != Callers::Anybody {
         errors.extend([401, 403]);
     }
@@ -168,14 +214,14 @@ fn parameter(field: &Field) -> Parameter {
 
 fn token() -> Parameter {
     let (schema, example) = (typed(Type::String).min_length(Some(1)), json!("ping_0123456789abcdef"));
-    description::parameter("token", ParameterIn::Path, "The token of the ping URL.", schema, Some(example)).build()
+    description::parameter("token", ParameterIn::Path, "The token in the ping URL.", schema, Some(example)).build()
 }
 
 fn components() -> ComponentsBuilder {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some(
-            "The user's API token. To create one, use `POST /token/create` or `strata user add --token`.",
+            "An API token of the user. To create one, use `POST /token/create` or `strata user add --token`.",
         ))
         .build();
     let cookie = ApiKeyValue::with_description(SESSION_COOKIE, "The cookie that `POST /session/login` sets.");

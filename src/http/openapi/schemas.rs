@@ -1,12 +1,13 @@
 //! The schemas of fields and bodies.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use strata_types::dataset::DatasetName;
 use strata_types::index::INDEX_PATHS;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
+use super::examples::Example;
 use crate::http::description::typed;
 use crate::http::endpoint::{Field, FieldKind, Need};
 
@@ -20,30 +21,64 @@ const NAME: &str = r"^[^\u0000]*[^\u0000-/:-@\[-`{-\u00a9][^\u0000]*$";
 /// Five fields, and no nickname such as `@daily`.
 const SCHEDULE: &str = r"^\s*[^\s@]+(\s+[^\s@]+){4}\s*$";
 
-pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
+pub(super) fn body(fields: &[Field], or_document: bool, example: Option<&Example>) -> RequestBody {
     let mut object = typed(Type::Object).additional_properties(Some(AdditionalProperties::FreeForm(false)));
-    let mut shown = Map::new();
     for field in fields {
-        object = object.property(field.name, schema(field.kind, Some(field.about)));
-        if field.need == Need::Required {
-            object = object.required(field.name);
-        }
-        shown.insert(field.name.to_owned(), (field.example)());
+        let schema = with_example(schema(field.kind, Some(field.about)), (field.example)());
+        object = match field.need {
+            Need::Required => object.property(field.name, schema).required(field.name),
+            Need::Optional => object.property(field.name, nullable(schema)),
+        };
     }
-    let json = ContentBuilder::new().schema(Some(object.build())).example(Some(Value::Object(shown))).build();
+    let example = example.and_then(|example| example.body.clone());
+    let json = ContentBuilder::new().schema(Some(object.build())).example(example).build();
     let body = RequestBodyBuilder::new().content("application/json", json);
     match or_document {
         false => body.required(Some(Required::True)).build(),
         // Documents as bytes alone: generators of clients know no content type such as `text/csv` for a body.
         true => body
             .description(Some(
-                "JSON, or a document in any source format, uncompressed or compressed, as `application/octet-stream`. \
-                 You can also send a document with the content type of its format.",
+                "JSON, or a compressed or uncompressed document in any source format. Send a document as \
+                 `application/octet-stream`, or with the content type of its format.",
             ))
             .content("application/octet-stream", document())
             .required(Some(Required::False))
             .build(),
     }
+}
+
+/// A schema that also allows null, which a caller can send instead of omitting a member.
+fn nullable(schema: RefOr<Schema>) -> RefOr<Schema> {
+    let or_null = |schema_type: &SchemaType| match schema_type {
+        SchemaType::Type(only) => SchemaType::from_iter([only.clone(), Type::Null]),
+        other => other.clone(),
+    };
+    let RefOr::T(mut schema) = schema else { return schema };
+    match &mut schema {
+        Schema::Object(schema) => {
+            schema.schema_type = or_null(&schema.schema_type);
+            if let Some(values) = &mut schema.enum_values {
+                values.push(Value::Null);
+            }
+        }
+        Schema::Array(schema) => schema.schema_type = or_null(&schema.schema_type),
+        Schema::AnyOf(schema) => schema.items.push(typed(Type::Null).build().into()),
+        _ => {}
+    }
+    schema.into()
+}
+
+fn with_example(schema: RefOr<Schema>, example: Value) -> RefOr<Schema> {
+    let RefOr::T(mut schema) = schema else { return schema };
+    let examples = vec![example];
+    match &mut schema {
+        Schema::Object(schema) => schema.examples = examples,
+        Schema::Array(schema) => schema.examples = examples,
+        Schema::OneOf(schema) => schema.examples = examples,
+        Schema::AnyOf(schema) => schema.examples = examples,
+        _ => {}
+    }
+    schema.into()
 }
 
 fn document() -> Content {

@@ -6,9 +6,9 @@ pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     name: "include_source",
     default_text: "true",
     summary: "`false` removes the top-level `_source`",
-    documentation: "`false` removes the top-level `_source` from every entity before any other step, so that later \
-         steps cannot find it. A `_source` deeper in an entity stays. If you set `keep_field`, strata keeps `_source` \
-         only if you list it.",
+    documentation: "If `false`, strata removes the top-level `_source` from every entity before any other step, so \
+         later steps cannot find it. A nested `_source` remains. If you set `keep_field`, strata keeps `_source` only \
+         if you list it there.",
     apply: |value, request| value::boolean(value).map(|value| request.include_source = value),
     ..DENULL
 };
@@ -18,8 +18,8 @@ pub(super) const DENULL: Parameter = Parameter {
     kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Removes nulls and empty strings at every depth, and arrays that become empty",
-    documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that becomes \
-         empty is removed too, from the inside out. Arrays that were already empty stay. Objects stay, even if they \
+    documentation: "Removes nulls and empty strings from objects and arrays at every depth. strata also removes arrays \
+         that become empty, starting with the innermost. Arrays that were already empty remain, and so do objects that \
          become empty. The number of entities does not change.",
     example: None,
     repetition: Repetition::Single,
@@ -28,11 +28,12 @@ pub(super) const DENULL: Parameter = Parameter {
 
 pub(super) const DEDUP: Parameter = Parameter {
     name: "dedup",
-    summary: "Keeps only the first of several equal entities, compared without `_source` or by `dedup_key`",
-    documentation: "Keeps only the first entity of each group of equal entities, in the order of `sort` if you set it. \
-         Entities are equal if their JSON values are equal. The order of keys and the notation of numbers (`1`, `1.0`) \
-         do not matter. Strings must match exactly, and null differs from a missing field. The top-level `_source` is \
-         not compared. To compare only certain fields, set `dedup_key`.",
+    summary: "Keeps only the first of several equal entities; without `dedup_key`, compares all fields except \
+              `_source`",
+    documentation: "After sorting, keeps only the first entity of each group of equal entities. strata compares \
+         entities as JSON values, without the top-level `_source`. The order of keys and the notation of numbers (`1` \
+         or `1.0`) do not matter. Strings must match exactly, and null differs from a missing field. To compare only \
+         certain fields, set `dedup_key`.",
     apply: |value, request| value::boolean(value).map(|value| request.dedup = value),
     ..DENULL
 };
@@ -40,11 +41,10 @@ pub(super) const DEDUP: Parameter = Parameter {
 pub(super) const FLATTEN: Parameter = Parameter {
     name: "flatten",
     summary: "Turns nested objects into `parent.field` keys; always on for csv, tsv, and parquet",
-    documentation: "Flattens entities. The fields of an object become `parent.field`. An array whose elements are all \
-         objects becomes `parent_0_field`, `parent_1_field`, and so on. Any other array becomes one string that \
-         contains the array as compact JSON, and an empty object leaves no key. This is the last step, so filters, \
-         `sort`, and field lists must use the original field names. `csv`, `tsv`, and `parquet` are always flat, \
-         regardless of this parameter.",
+    documentation: "Flattens entities. The fields of an object become `parent.field`, and an empty object leaves no \
+         key. An array whose elements are all objects becomes `parent_0_field`, `parent_1_field`, and so on. Any other \
+         array becomes a string that contains the array as compact JSON. This step runs last, so filters, `sort`, and \
+         field lists use the original field names. `csv`, `tsv`, and `parquet` are always flat.",
     apply: |value, request| value::boolean(value).map(|value| request.flatten = value),
     ..DENULL
 };
@@ -62,9 +62,9 @@ pub(super) const PRETTY: Parameter = Parameter {
 pub(super) const COUNT: Parameter = Parameter {
     name: "count",
     summary: "Returns only `{\"count\":…,\"dataset_id\":…,\"version\":…,\"alt\":…}`",
-    documentation: "Returns one JSON object with the fields `count`, `dataset_id`, `version`, and `alt` instead of the \
-         entities. `count` is the number of entities that the same request would return without this parameter, after \
-         `offset` and `limit`. The response is always JSON, regardless of `format`.",
+    documentation: "Returns a JSON object with the fields `count`, `dataset_id`, `version`, and `alt` instead of the \
+         entities. `count` is the number of entities that the same request would otherwise return, so `offset` and \
+         `limit` apply. The response is always JSON, regardless of `format`.",
     apply: |value, request| value::boolean(value).map(|value| request.count = value),
     ..DENULL
 };
@@ -80,13 +80,13 @@ pub(super) const ALT: Parameter = Parameter {
 
 pub(super) const STRICT: Parameter = Parameter {
     name: "strict",
-    summary: "Rejects parameters that do not exist and fields that no entity has",
-    documentation: "Returns 400 if a parameter does not exist, or if a path in a filter, `sort`, `keep_field`, \
-         `drop_field`, or `dedup_key` does not exist in any entity of the version. It also returns 400 if \
-         `include_source`, `denull`, `keep_field`, or `drop_field` has removed such a path from every entity. The \
-         error message names the nearest existing path, or the step that removed the path. Without `strict`, strata \
-         lists these names in the headers `X-Unknown-Parameters` and `X-Unknown-Fields`. If the request succeeds, the \
-         response is the same with and without `strict`.",
+    summary: "Returns 400 for unknown parameters and for fields that no entity has",
+    documentation: "Returns 400 if the request contains an unknown parameter or path. A path in a filter, `sort`, \
+         `keep_field`, `drop_field`, or `dedup_key` is unknown if no entity of the version has it. It is also unknown \
+         if `include_source`, `denull`, `keep_field`, or `drop_field` has removed it from every entity. The error \
+         message suggests the nearest existing path, or names the step that removed the path. Without `strict`, strata \
+         lists unknown names in the headers `X-Unknown-Parameters` and `X-Unknown-Fields`. If the request succeeds, \
+         `strict` does not change the response.",
     apply: |value, request| value::boolean(value).map(|value| request.strict = value),
     ..DENULL
 };
@@ -94,9 +94,10 @@ pub(super) const STRICT: Parameter = Parameter {
 pub(super) const TOTAL: Parameter = Parameter {
     name: "total",
     summary: "Returns the total number of matching entities in `X-Total-Matches`, regardless of the page",
-    documentation: "Adds the header `X-Total-Matches`: the number of entities after `dedup`, but before `sample`, \
-         `offset`, and `limit`. You can also use it with `count`. The response body does not change. If strata cannot \
-         derive the number from the page, it counts once and caches the count for the next pages.",
+    documentation: "Returns the number of matching entities in the header `X-Total-Matches`. strata counts them after \
+         `dedup`, but before `sample`, `offset`, and `limit`. The response body does not change. You can also use \
+         `total` with `count`. If strata cannot derive the number from the page, it counts the matches once and caches \
+         the result for the next pages.",
     apply: |value, request| value::boolean(value).map(|value| request.total = value),
     ..DENULL
 };
@@ -104,12 +105,12 @@ pub(super) const TOTAL: Parameter = Parameter {
 pub(super) const TYPED: Parameter = Parameter {
     name: "typed",
     summary: "Assigns types to parquet columns: BOOLEAN, INT64, DOUBLE, or text; no effect on other formats",
-    documentation: "With `format=parquet`, assigns a type to each column, based on its values in the response and \
-         ignoring nulls. A column is BOOLEAN if all values are booleans, INT64 if all are 64-bit integers (`1.0` is \
-         not an integer), and DOUBLE if all are numbers that fit a double. Numbers out of range, such as `1e400`, and \
-         integers that a double cannot represent exactly do not fit. All other columns, including columns without \
-         values, stay text. Names and rows are the same as without `typed`. Row groups have a fixed size, and pages \
-         have an index, so that tools can skip data that they do not need.",
+    documentation: "With `format=parquet`, assigns a type to each column, based on the column's values in the \
+         response. Nulls are ignored. A column is BOOLEAN if all values are booleans, and INT64 if all are 64-bit \
+         integers (`1.0` is not an integer). A column is DOUBLE if all values are numbers that fit a double. Numbers \
+         that are out of range, such as `1e400`, do not fit, and neither do integers that a double would round. All \
+         other columns, including columns without values, remain text. The column names and rows are the same as \
+         without `typed`. Row groups have a fixed size, and pages have an index, so that tools can skip data.",
     apply: |value, request| value::boolean(value).map(|value| request.typed = value),
     ..DENULL
 };

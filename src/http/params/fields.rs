@@ -7,12 +7,12 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
     kind: ParameterKind::Paths,
     default_text: "none",
     summary: "Keeps only the listed fields; `a.b` keeps only `b` in `a`",
-    documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent \
-         `a` with only its field `b`. In arrays, including nested ones, every object is reduced in the same way, and \
-         scalars are removed. `a,a.b` keeps all of `a`. `_source` is kept only if you list it. Later steps (`filter`, \
-         `keywords`, `sort`, `dedup`) can find only the fields that are kept. For a literal dot, comma, or backslash \
-         in a path, write `\\.`, `\\,`, or `\\\\`. strata ignores empty items and spaces or tabs around a path. A list \
-         without items has the same effect as no parameter.",
+    documentation: "Keeps only the listed fields, in their original order. `a.b` keeps `a` with only its field `b`, \
+         and `a,a.b` keeps all of `a`. If a path leads through an array, strata applies the path to every object in \
+         the array, at any depth, and removes scalars from the array. `_source` is kept only if you list it. Later \
+         steps (`filter`, `keywords`, `sort`, `dedup`) can find only the fields that you keep. To write a literal dot, \
+         comma, or backslash in a path, use `\\.`, `\\,`, or `\\\\`. strata ignores empty items, and spaces or tabs \
+         around a path. An empty list has no effect.",
     example: Some("name,region,area"),
     repetition: Repetition::List,
     apply: |value, request| value::paths(value).map(|value| request.keep.extend(value)),
@@ -20,12 +20,12 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
 
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
-    summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
-    documentation: "Removes the listed fields from every entity. `a.b` reaches into objects and, through arrays, into \
-         every element. A parent that becomes empty stays. This step runs after `keep_field` and before `filter`, \
-         `keywords`, `sort`, and `dedup`, so these steps cannot find the removed fields. For a literal dot, comma, or \
-         backslash in a path, write `\\.`, `\\,`, or `\\\\`. strata ignores empty items and spaces or tabs around a \
-         path. A list without items has the same effect as no parameter.",
+    summary: "Removes the listed fields; `a.b` removes `b` from the object `a`, or from each object in the array `a`",
+    documentation: "Removes the listed fields from every entity. `a.b` removes `b` from the object `a`. If `a` is an \
+         array, `a.b` removes `b` from each element. A parent that becomes empty remains. This step runs after \
+         `keep_field` and before `filter`, `keywords`, `sort`, and `dedup`, so these steps cannot find the removed \
+         fields. To write a literal dot, comma, or backslash in a path, use `\\.`, `\\,`, or `\\\\`. strata ignores \
+         empty items, and spaces or tabs around a path. An empty list has no effect.",
     example: Some("name.native"),
     apply: |value, request| value::paths(value).map(|value| request.drop.extend(value)),
     ..KEEP_FIELD
@@ -34,11 +34,10 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
     summary: "With `dedup=true`, compares only these fields",
-    documentation: "With `dedup=true`, entities are duplicates if their values at these paths are equal. You can list \
-         `_source`. A missing field counts as a distinct value, and an array is compared as a whole. This parameter \
-         has no effect without `dedup=true`. For a literal dot, comma, or backslash in a path, write `\\.`, `\\,`, or \
-         `\\\\`. strata ignores empty items and spaces or tabs around a path. A list without items has the same effect \
-         as no parameter.",
+    documentation: "With `dedup=true`, strata compares only the values at these paths, which can include `_source`. A \
+         missing field equals only another missing field, and an array is compared as a whole. Without `dedup=true`, \
+         this parameter has no effect. To write a literal dot, comma, or backslash in a path, use `\\.`, `\\,`, or \
+         `\\\\`. strata ignores empty items, and spaces or tabs around a path. An empty list has no effect.",
     example: Some("region,subregion"),
     apply: |value, request| value::paths(value).map(|value| request.dedup_key.extend(value)),
     ..KEEP_FIELD

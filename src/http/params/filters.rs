@@ -8,14 +8,14 @@ pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
     kind: ParameterKind::PathValue,
     default_text: "none",
-    summary: "Exact, case-insensitive match; dot notation for nested fields; searches array elements; all filters must \
-              match",
-    documentation: "Keeps the entities in which any value at the path equals the specified value, regardless of case. \
-         Numbers are also compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects \
-         and, through arrays, into every element. The first colon that is not escaped separates the path from the \
-         value. For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`; the value has no \
-         escapes. You can repeat the parameter, and all filters must match. This step runs after `keep_field` and \
-         `drop_field`, so it cannot find fields that they removed.",
+    summary: "Matches the value exactly, ignoring case; dot notation for nested fields; searches array elements; all \
+              filters must match",
+    documentation: "Keeps the entities in which any value at the path equals the specified value, ignoring case. \
+         Numbers are also compared as numbers (`10` matches `10.0`), and `null` matches null. `a.b` stands for the \
+         field `b` of the object `a`. If `a` is an array, `a.b` stands for the field `b` of each element. The first \
+         unescaped colon separates the path from the value. To write a literal dot, colon, or backslash in the path, \
+         use `\\.`, `\\:`, or `\\\\`. The value has no escapes. If you repeat the parameter, all filters must match. \
+         Filters cannot match fields that `keep_field` or `drop_field` has removed.",
     example: Some("region:Europe"),
     repetition: Repetition::Repeat,
     apply: |value, request| value::path_value(value).map(|value| request.filters.push(value)),
@@ -23,14 +23,14 @@ pub(super) const FILTER: Parameter = Parameter {
 
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
-    summary: "Case-insensitive substring match; dot notation for nested fields; searches array elements; all filters \
+    summary: "Matches a substring, ignoring case; dot notation for nested fields; searches array elements; all filters \
               must match",
     documentation: "Keeps the entities in which the text of any value at the path contains the specified value, \
-         regardless of case. Null has no text. An empty value matches every scalar that has text. `a.b` reaches into \
-         objects and, through arrays, into every element. The first colon that is not escaped separates the path from \
-         the value. For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`; the value has \
-         no escapes. You can repeat the parameter, and all filters must match. This step runs after `keep_field` and \
-         `drop_field`, so it cannot find fields that they removed.",
+         ignoring case. Null has no text. An empty value matches every scalar except null. `a.b` stands for the field \
+         `b` of the object `a`. If `a` is an array, `a.b` stands for the field `b` of each element. The first \
+         unescaped colon separates the path from the value. To write a literal dot, colon, or backslash in the path, \
+         use `\\.`, `\\:`, or `\\\\`. The value has no escapes. If you repeat the parameter, all filters must match. \
+         Filters cannot match fields that `keep_field` or `drop_field` has removed.",
     example: Some("name.official:republic"),
     apply: |value, request| value::path_value(value).map(|value| request.filters_contain.push(value)),
     ..FILTER
@@ -42,7 +42,7 @@ macro_rules! range {
         Parameter {
             name: RangeBound::$bound.parameter(),
             summary: concat!(
-                "A number or string ",
+                "Matches numbers or strings ",
                 $words,
                 " the value; a value in double quotes is a string; dot notation for nested fields; searches array \
                  elements; all filters must match"
@@ -51,15 +51,15 @@ macro_rules! range {
                 "Keeps the entities in which any value at the path is ",
                 $words,
                 " the specified value. If the specified value is a JSON number, strata compares numbers by their exact \
-                 numeric value. If it is anything else, or if it is in double quotes, strata compares strings by code \
-                 point, and case matters. For example, `2024-05` is a string, and so is `\"5\"`, which is compared as \
-                 `5`. There are no escapes between the quotes, and nothing is trimmed: `+1`, `01`, and `NaN` are \
-                 strings. A number never matches a string, and a string never matches a number. Null and booleans \
-                 never match. `a.b` reaches into objects and, through arrays, into every element; different elements \
-                 can satisfy different filters. The first colon that is not escaped separates the path from the value. \
-                 For a literal dot, colon, or backslash in the path, write `\\.`, `\\:`, or `\\\\`. You can repeat the \
-                 parameter, and all filters must match. This step runs after `keep_field` and `drop_field`, so it \
-                 cannot find fields that they removed."
+                 numeric value. Otherwise, it compares strings by code point, so case matters. For example, `2024-05`, \
+                 `+1`, `01`, and `NaN` are strings. A value in double quotes is always a string: `\"5\"` is the string \
+                 `5`. The quotes cannot contain escapes, and strata does not trim whitespace. Numbers match only \
+                 numbers, and strings match only strings. Null and booleans never match. `a.b` stands for the field \
+                 `b` of the object `a`. If `a` is an array, `a.b` stands for the field `b` of each element, and \
+                 different elements can satisfy different filters. The first unescaped colon separates the path from \
+                 the value. To write a literal dot, colon, or backslash in the path, use `\\.`, `\\:`, or `\\\\`. If \
+                 you repeat the parameter, all filters must match. Filters cannot match fields that `keep_field` or \
+                 `drop_field` has removed."
             ),
             example: Some($example),
             apply: |value, request| {

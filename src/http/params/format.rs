@@ -9,10 +9,10 @@ pub(super) const FORMAT: Parameter = Parameter {
     kind: ParameterKind::OneOf(&Format::NAMES),
     default_text: "json",
     summary: "Response format",
-    documentation: "The format of the response. `json` is one array of entities, `jsonl` is one compact entity per \
+    documentation: "The format of the response. `json` is an array of entities, `jsonl` is one compact entity per \
          line, and `xml` contains one `entity` element per entity. `csv`, `tsv`, and `parquet` are tables of flattened \
-         entities, returned as file downloads. Their columns are the fields of the entities in the response. Without \
-         `typed`, all `parquet` values are text.",
+         entities, which strata returns as file downloads. The columns are the fields of the entities in the response. \
+         Without `typed`, all `parquet` values are text.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {

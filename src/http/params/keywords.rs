@@ -8,12 +8,13 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
     kind: ParameterKind::Keywords,
     default_text: "none",
-    summary: "Case-insensitive substring match in values at any depth; one keyword is enough, but with \
-              `keywords_mode=and` all must match",
-    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, regardless of \
-         case. With `keywords_mode=and`, every keyword must occur in some value. strata does not search field names or \
-         fields that earlier steps removed. Every comma separates two keywords; there are no escapes. strata ignores \
-         empty keywords and spaces or tabs around a keyword. A list without items has the same effect as no parameter.",
+    summary: "Matches substrings of values at any depth, ignoring case; one keyword must match, or all with \
+              `keywords_mode=and`",
+    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, ignoring \
+         case. With `keywords_mode=and`, all keywords must occur, but each can be in a different value. strata does \
+         not search field names or fields that earlier steps have removed. A comma always separates keywords, because \
+         you cannot escape it. strata ignores empty keywords, and spaces or tabs around a keyword. An empty list has \
+         no effect.",
     example: Some("republic,kingdom"),
     repetition: Repetition::List,
     apply: |value, request| {
@@ -26,9 +27,9 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
     kind: ParameterKind::OneOf(&["or", "and"]),
     default_text: "or",
-    summary: "`or`: any keyword is enough; `and`: all keywords must be present, in any fields",
-    documentation: "With `or`, any of the `keywords` is enough. With `and`, all of them must be present, in the same \
-         field or in different fields. This parameter has no effect without `keywords`.",
+    summary: "`or`: at least one keyword must match; `and`: all keywords must match, even if in different fields",
+    documentation: "With `or`, at least one of the `keywords` must match. With `and`, all of them must match, in the \
+         same field or in different fields. Without `keywords`, this parameter has no effect.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {

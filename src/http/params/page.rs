@@ -7,10 +7,10 @@ pub(super) const SAMPLE: Parameter = Parameter {
     kind: ParameterKind::WholeNumber,
     default_text: "none",
     summary: "Returns N random entities, without repetition, in random order",
-    documentation: "Returns N random entities from the result of the earlier steps, or all of them if there are fewer, \
-         without repetition and in random order. Every selection is equally likely, and the random generator is \
-         cryptographically secure. Each request makes a new selection unless you set `seed`. `offset` and `limit` \
-         apply to the sample.",
+    documentation: "Returns N random entities from the result of the earlier steps, in random order and without \
+         repetition. If there are fewer than N, strata returns all of them. Every selection is equally likely, and the \
+         random number generator is cryptographically secure. Each request draws a new sample unless you set `seed`. \
+         `offset` and `limit` apply to the sample.",
     example: Some("100"),
     repetition: Repetition::Single,
     apply: |value, request| value::whole_number(value).map(|value| request.sample = Some(value)),
@@ -18,11 +18,11 @@ pub(super) const SAMPLE: Parameter = Parameter {
 
 pub(super) const SEED: Parameter = Parameter {
     name: "seed",
-    summary: "Makes `sample` return the same list each time; returns 400 without `sample`",
-    documentation: "Makes `sample` reproducible, so that you can page through, cache, and cite a sample. If the file, \
-         the steps up to `dedup`, `sample`, and `seed` are the same, strata draws the same list. This is true \
-         regardless of `offset`, `limit`, and `format`, after a restart, and on every node. The response has an \
-         `ETag`. If the `ETag` changes, the list might have changed, too. Without `sample`, strata returns 400.",
+    summary: "Makes `sample` return the same entities each time; returns 400 without `sample`",
+    documentation: "Makes `sample` reproducible, so that you can page through, cache, and cite a sample. The sample \
+         depends only on the version file, the values of `sample` and `seed`, and the steps up to `dedup`. It is the \
+         same on every node and after a restart. If the `ETag` of the response changes, the sample might have changed, \
+         too. Without `sample`, strata returns 400.",
     example: Some("1"),
     apply: |value, request| value::whole_number(value).map(|value| request.seed = Some(value)),
     ..SAMPLE
@@ -32,8 +32,8 @@ pub(super) const OFFSET: Parameter = Parameter {
     name: "offset",
     default_text: "0",
     summary: "Skips the first N entities",
-    documentation: "Skips the first N entities of the result of the earlier steps. An offset past the end returns an \
-         empty result, not an error. This step runs before `limit`.",
+    documentation: "Skips the first N entities in the result of the earlier steps. If the offset is past the end, the \
+         result is empty. This step runs before `limit`.",
     example: Some("2"),
     apply: |value, request| value::whole_number(value).map(|value| request.offset = value),
     ..SAMPLE
@@ -43,8 +43,7 @@ pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
     default_text: "all",
     summary: "Returns at most N entities",
-    documentation: "Returns at most N entities, counted after `offset`. `limit=0` is valid and returns an empty \
-         result.",
+    documentation: "Returns at most N entities after `offset`. `limit=0` is valid and returns an empty result.",
     example: Some("5"),
     apply: |value, request| value::whole_number(value).map(|value| request.limit = Some(value)),
     ..SAMPLE

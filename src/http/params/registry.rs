@@ -72,7 +72,7 @@ pub const ITEMS_LIMIT: usize = limits::ITEMS;
 pub enum ParameterError {
     #[error("the query string is {bytes} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes")]
     QueryTooLong { bytes: usize },
-    #[error("a parameter's name, {}, is not UTF-8; valid: percent-encoded UTF-8", quoted(.raw))]
+    #[error("parameter name {} is not UTF-8; valid: percent-encoded UTF-8", quoted(.raw))]
     NameNotUtf8 { raw: String },
     #[error("parameter {}: {} is not UTF-8; valid: percent-encoded UTF-8", bare(.name), quoted(.raw))]
     ValueNotUtf8 { name: String, raw: String },
@@ -83,11 +83,16 @@ pub enum ParameterError {
     /// A parameter refused its value, which is JSON and no string.
     #[error("parameter {name}: {} {}; valid: {}", shown(.value), .reason.problem, .reason.valid)]
     InvalidJson { name: &'static str, value: String, reason: InvalidValue },
-    #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), listed())]
+    #[error(
+        "unknown parameter {}, which strict=true does not allow;{} valid: {}",
+        quoted(.name),
+        meant(.name),
+        listed()
+    )]
     Unknown { name: String },
     #[error(
-        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
-         dedup_key hold {items} items; valid: at most {ITEMS_LIMIT} in all"
+        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords, and \
+         dedup_key contain {items} items; valid: at most {ITEMS_LIMIT} in total"
     )]
     TooManyItems { items: usize },
 }
@@ -220,7 +225,7 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
         let invalid = || ParameterError::InvalidJson {
             name: parameter.name,
             value: value.to_string(),
-            reason: InvalidValue::new("is not a value of it", parameter.kind.text()),
+            reason: InvalidValue::new("has the wrong type", parameter.kind.text()),
         };
         given.extend(texts.ok_or_else(invalid)?.into_iter().map(|text| (index, value, text)));
     }
@@ -266,7 +271,7 @@ impl Values {
 
     fn finish(self) -> Result<ReadRequest, ParameterError> {
         if let ReadRequest { seed: Some(seed), sample: None, .. } = self.request {
-            let reason = InvalidValue::new("is given without sample", "seed beside sample");
+            let reason = InvalidValue::new("requires sample", "seed together with sample");
             return Err(ParameterError::Invalid { name: page::SEED.name, value: seed.to_string(), reason });
         }
         match items(&self.request) {

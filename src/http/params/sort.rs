@@ -8,13 +8,12 @@ pub(super) const SORT: Parameter = Parameter {
     name: "sort",
     kind: ParameterKind::Sort,
     default_text: "none",
-    summary: "Orders by one top-level field: numbers, then strings, false, true; null, missing, and nested values come \
+    summary: "Sorts by one top-level field: numbers, then strings, false, true; null, missing, and nested values come \
               last",
-    documentation: "Orders the entities by one top-level field, ascending or descending; `field` without a direction \
-         is ascending. Ascending order is numbers by value, then strings by code point, then false, then true. \
-         Descending order is the exact reverse. Entities in which the field is null, missing, an object, or an array \
-         come last in both directions. The sort is stable. The last colon separates the field name from the direction. \
-         The name has no escapes, and a dot in it is a literal dot.",
+    documentation: "Sorts the entities by one top-level field. The default direction is ascending: numbers by value, \
+         then strings by code point, then false, then true. Descending order is the exact reverse. Entities in which \
+         the field is null, missing, an object, or an array come last in both directions. The sort is stable. The last \
+         colon separates the field name from the direction. The name has no escapes, and a dot is part of the name.",
     example: Some("area:desc"),
     repetition: Repetition::Single,
     apply: |value, request| sort(value).map(|sort| request.sort = Some(sort)),
@@ -23,7 +22,7 @@ pub(super) const SORT: Parameter = Parameter {
 /// `field:asc`, `field:desc` or `field`, split at the last colon.
 fn sort(value: &str) -> Result<Sort, InvalidValue> {
     const VALID: &str =
-        "field:asc, field:desc or field, such as price:desc; a name that holds a colon needs a direction";
+        "field, field:asc, or field:desc, such as price:desc; a name that contains a colon needs a direction";
     let (field, direction) = value.rsplit_once(':').unwrap_or((value, "asc"));
     let descending = match direction {
         "asc" => false,
@@ -31,7 +30,7 @@ fn sort(value: &str) -> Result<Sort, InvalidValue> {
         _ => return Err(InvalidValue::new("has an unknown direction", VALID)),
     };
     if field.is_empty() {
-        return Err(InvalidValue::new("names no field", VALID));
+        return Err(InvalidValue::new("has no field name", VALID));
     }
     Ok(Sort { field: field.to_owned(), descending })
 }
@@ -64,7 +63,7 @@ mod tests {
     #[test]
     fn refuses_an_empty_field_and_any_other_direction() {
         for value in ["", ":asc", ":desc"] {
-            assert_eq!(sort(value).map_err(|refused| refused.problem), Err("names no field".into()), "{value}");
+            assert_eq!(sort(value).map_err(|refused| refused.problem), Err("has no field name".into()), "{value}");
         }
         for value in ["a:", "a:b", "a:ASC", "a:asc ", "a: asc", "a:asc:", ":", ":up", "url:http://x"] {
             let refused = sort(value).expect_err(value);

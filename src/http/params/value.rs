@@ -9,7 +9,7 @@ use crate::http::values;
 
 /// `true`, `false`, `1` or `0`, in any case.
 pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
-    values::boolean(value).ok_or_else(|| InvalidValue::new("is not a boolean", "true, false, 1 or 0"))
+    values::boolean(value).ok_or_else(|| InvalidValue::new("is not a boolean", "true, false, 1, or 0"))
 }
 
 /// Decimal digits only, up to the largest `u64`. Leading zeros do not matter; a sign or a blank is not a digit.
@@ -45,8 +45,8 @@ fn bounded(path: Path) -> Result<Path, InvalidValue> {
     match path.keys().len() {
         ..=PATH_KEYS_LIMIT => Ok(path),
         keys => Err(InvalidValue::new(
-            format!("has a path of {keys} names"),
-            format!("paths of at most {PATH_KEYS_LIMIT} names, because entities nest no deeper"),
+            format!("has a path of {keys} keys"),
+            format!("paths of at most {PATH_KEYS_LIMIT} keys, the maximum depth of entities"),
         )),
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         assert!(paths(&longest).is_ok() && path_value(&format!("{longest}:x")).is_ok());
         let longer = format!("{longest}.a");
         for refused in [paths(&format!("b,{longer}")).map(drop), path_value(&format!("{longer}:x")).map(drop)] {
-            assert_eq!(refused.map_err(|reason| reason.problem), Err("has a path of 129 names".into()));
+            assert_eq!(refused.map_err(|reason| reason.problem), Err("has a path of 129 keys".into()));
         }
     }
 

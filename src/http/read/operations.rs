@@ -4,7 +4,7 @@
 use serde_json::json;
 use strata_types::request::Format;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
-use utoipa::openapi::schema::{SchemaFormat, SchemaType};
+use utoipa::openapi::schema::{AdditionalProperties, SchemaFormat, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -32,25 +32,26 @@ pub(in crate::http) fn section() -> OpenApi {
     // How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take
     // what an operation itself says for something that it needs.
     let security = [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())];
-    let version = "Returns the entities of a version";
-    let alternate = "Returns the entities of a version's alternate, like `alt=true`, or 404 if it has none";
+    let version = "Queries the entities of a version";
+    let alternate = "Queries the entities of a version's alternate, like `alt=true`; returns 404 if the version has no \
+                     alternate";
     let paths = PathsBuilder::new()
-        .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
-        .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate));
-    let tag = TagBuilder::new().name(TAG).description(Some("Queries of the entities in a version")).build();
+        .path("/api/{dataset_id}/{name_slug}/{version}", operation("readDataset", version))
+        .path("/api/{dataset_id}/{name_slug}/{version}/alt", operation("readAlternate", alternate));
+    let tag = TagBuilder::new().name(TAG).description(Some("Queries of a version's entities")).build();
     OpenApiBuilder::new().paths(paths).components(Some(components())).security(Some(security)).tags(Some([tag])).build()
 }
 
 fn operation(id: &str, summary: &str) -> PathItem {
     let mut operation =
         OperationBuilder::new().operation_id(Some(id)).tag(TAG).summary(Some(summary)).description(Some(format!(
-            "Only GET is allowed, and the trailing `/` is optional. strata applies the parameters in the order in \
-             which they are listed here, regardless of their order in the URL. A request can contain up to \
-             {ITEMS_LIMIT} filters, listed paths, and keywords in total. A path can have up to {PATH_KEYS_LIMIT} \
-             names, and the query string can have up to {QUERY_BYTES_LIMIT} bytes. strata ignores unknown parameters \
-             and lists them in `X-Unknown-Parameters`, and it lists fields that no entity has in `X-Unknown-Fields`. \
-             `strict=true` rejects both. Booleans can also be `1` and `0`, and they are not case-sensitive. Public \
-             datasets need no authentication, but private datasets require their private key."
+            "Only GET is allowed, and the path can end with a `/`. strata applies the parameters in the order in which \
+             they are listed here, regardless of their order in the URL. A request can contain up to {ITEMS_LIMIT} \
+             filters, listed paths, and keywords in total. A path can have up to {PATH_KEYS_LIMIT} keys, and the query \
+             string can have up to {QUERY_BYTES_LIMIT} bytes. strata ignores unknown parameters and lists them in \
+             `X-Unknown-Parameters`. In `X-Unknown-Fields`, it lists the fields that no entity has. With \
+             `strict=true`, it returns 400 in both cases. Booleans can also be `1` and `0`, and they are not \
+             case-sensitive. Private datasets require their private key."
         )));
     let names = path_parameters().into_iter().chain(header_parameters()).map(|parameter| parameter.name);
     let queries = PARAMETERS.iter().map(|parameter| parameter.name.to_owned());
@@ -90,7 +91,8 @@ fn path_parameters() -> [Parameter; 3] {
         ("dataset_id", "The ID of the dataset.", typed(Type::Integer).minimum(Some(1_usize)), json!(1)),
         (
             "name_slug",
-            "The dataset's name in lowercase, with hyphens. If it does not match exactly, strata returns 404.",
+            "The dataset's slug, which is the dataset's name in lowercase, with hyphens. If the slug does not match \
+             exactly, strata returns 404.",
             typed(Type::String).min_length(Some(1)),
             json!("world-countries"),
         ),
@@ -115,13 +117,13 @@ fn header_parameters() -> [Parameter; 3] {
         ),
         (
             "Range",
-            "The part of a parquet file to return, as `bytes=first-last`. strata then returns 206. Other formats \
-             ignore this header.",
+            "The range of a parquet file to return, as `bytes=first-last`. strata then returns 206. It ignores this \
+             header for other formats.",
             "bytes=0-1023",
         ),
         (
             "If-Range",
-            "The `ETag` of the file that you request a part of. If the file has changed, strata returns the whole \
+            "The `ETag` of the file from which you request a range. If the file has changed, strata returns the whole \
              file.",
             "\"8f14e45fceea167a\"",
         ),
@@ -132,10 +134,16 @@ fn header_parameters() -> [Parameter; 3] {
 }
 
 fn entity() -> Schema {
-    let about = "The URL from which the entity originates, if it has one.";
+    let about = "The URL that the entity came from, if there is one.";
     let source = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(about));
-    let about = "An entity. Its fields depend on the dataset, and they can contain nested objects and arrays.";
-    Schema::Object(typed(Type::Object).description(Some(about)).property("_source", source).build())
+    let about = "An entity. The fields depend on the dataset, and can contain nested objects and arrays.";
+    Schema::Object(
+        typed(Type::Object)
+            .description(Some(about))
+            .property("_source", source)
+            .additional_properties(Some(AdditionalProperties::FreeForm(true)))
+            .build(),
+    )
 }
 
 fn count() -> Schema {
@@ -146,7 +154,7 @@ fn count() -> Schema {
         ("version", integer("The number of the version.")),
         ("alt", typed(Type::Boolean).description(Some("Whether strata counted the version's alternate."))),
     ];
-    let schema = typed(Type::Object).description(Some("The response if `count=true`."));
+    let schema = typed(Type::Object).description(Some("The response to a request with `count=true`."));
     let schema =
         properties.into_iter().fold(schema, |schema, (name, property)| schema.property(name, property).required(name));
     Schema::Object(schema.build())
@@ -154,18 +162,18 @@ fn count() -> Schema {
 
 fn entities() -> Response {
     let response = ResponseBuilder::new()
-        .description("The entities in the requested format, or with `count=true` their number as JSON.");
-    // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a
-    // body of any format.
-    let formats = Format::ALL.into_iter().rev();
-    let response = formats.fold(response, |response, format| response.content(format.content_type(), content(format)));
+        .description("The entities in the requested format. With `count=true`, only their number, as JSON.");
+    // Generators of clients that take one content type for all bodies take the first one: JSON.
+    let response = Format::ALL
+        .into_iter()
+        .fold(response, |response, format| response.content(format.content_type(), content(format)));
     let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding"][..];
     headers::with(headers::with(response, COMMON), &[table, PAGE]).build()
 }
 
 fn part() -> Response {
     let response = ResponseBuilder::new()
-        .description("The requested `Range` of a parquet file.")
+        .description("The requested range of a parquet file.")
         .content(Format::Parquet.content_type(), content(Format::Parquet));
     let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition"][..];
     headers::with(headers::with(response, COMMON), &[ranges, PAGE]).build()
@@ -182,14 +190,16 @@ fn content(format: Format) -> Content {
         Format::Json => {
             let entities = ArrayBuilder::new().items(Ref::from_schema_name("Entity"));
             let schema = OneOfBuilder::new().item(entities).item(Ref::from_schema_name("Count")).build();
-            content.schema(Some(Schema::OneOf(schema))).example(Some(json!([{ "name": "Aruba", "area": 180 }])))
+            let countries = json!([{ "cca3": "ABW", "area": 180 }, { "cca3": "AFG", "area": 652_230 }]);
+            content.schema(Some(Schema::OneOf(schema))).example(Some(countries))
         }
-        Format::Jsonl => return text(Some("{\"name\":\"Aruba\",\"area\":180}\n")),
-        Format::Csv => return text(Some("name,area\nAruba,180\n")),
-        Format::Tsv => return text(Some("name\tarea\nAruba\t180\n")),
+        Format::Jsonl => return text(Some("{\"cca3\":\"ABW\",\"area\":180}\n{\"cca3\":\"AFG\",\"area\":652230}\n")),
+        Format::Csv => return text(Some("cca3,area\nABW,180\nAFG,652230\n")),
+        Format::Tsv => return text(Some("cca3\tarea\nABW\t180\nAFG\t652230\n")),
         Format::Xml => {
             return text(Some(
-                "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>",
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><cca3>ABW</cca3><area>180</area></entity>\
+                 <entity><cca3>AFG</cca3><area>652230</area></entity></dataset>",
             ));
         }
         Format::Parquet => {

@@ -28,7 +28,7 @@ pub struct ReadPath {
 pub enum ReadPathError {
     /// The path ends too early; holds the name of the first missing part.
     #[error(
-        "{0} is missing; a read is /api/{{dataset_id}}/{{name_slug}}/{{version}}/, with alt/ after it for the alternate"
+        "{0} is missing; valid: /api/{{dataset_id}}/{{name_slug}}/{{version}}/, followed by alt/ for the alternate"
     )]
     Missing(&'static str),
     #[error("dataset_id is {}; valid: a positive integer in decimal digits, without leading zeros", quoted(.0))]
@@ -36,7 +36,10 @@ pub enum ReadPathError {
     /// The second part has an escape that is not two hexadecimal digits, or is not UTF-8.
     #[error("name_slug is {}; valid: percent-encoded UTF-8", quoted(.0))]
     NameSlug(String),
-    #[error("version is {}; valid: active, latest, or v with a version number without leading zeros", quoted(.0))]
+    #[error(
+        "version is {}; valid: active, latest, or v followed by a version number without leading zeros",
+        quoted(.0)
+    )]
     Version(String),
     #[error("{} after the version is not valid; valid: alt, or nothing", quoted(.0))]
     AfterVersion(String),

@@ -58,7 +58,7 @@ impl Listener {
     pub(super) fn new(listener: TcpListener, refused: usize) -> Listener {
         // Newcomers beside a crowd: the system takes as many as it is configured to (`net.core.somaxconn`).
         if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
-            tracing::debug!(%error, "the queue of new connections stays as it was");
+            tracing::debug!(%error, "failed to set the size of the connection queue");
         }
         let refusals = Refusals { reading: Arc::new(Semaphore::new(refused)) };
         Listener { listener, reserve: reserve(), failures: 0, refusals }
@@ -75,7 +75,7 @@ impl Listener {
                     self.failures = 0;
                     // Answers are written whole; waiting for more to send would only delay them.
                     if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%peer, %error, "no TCP_NODELAY");
+                        tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
                     }
                     report_progress(&stream);
                     return Accepted::Connection(stream, peer);
@@ -91,7 +91,7 @@ impl Listener {
                 _ => {}
             }
             self.failures += 1;
-            tracing::warn!(%error, failures = self.failures, "cannot accept a connection");
+            tracing::warn!(%error, failures = self.failures, "failed to accept connection");
             if self.failures == FAILURES {
                 return Accepted::Failed(error);
             }
@@ -121,7 +121,7 @@ impl Listener {
     pub(super) fn begin_no_more(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&drop_new_connections()) {
-            tracing::debug!(%error, "new connections cannot be kept from the listener before it is closed");
+            tracing::debug!(%error, "failed to block new connections before closing the listener");
         }
     }
 }
@@ -146,7 +146,7 @@ impl Refusals {
 fn report_progress(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
-        tracing::debug!(%error, "no TCP_NOTSENT_LOWAT");
+        tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
     }
 }
 

@@ -125,7 +125,7 @@ impl From<&Config> for ServerLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Accepting connections kept failing for about a minute, and not for want of descriptors.
-    #[error("no connection can be accepted any more")]
+    #[error("failed to accept connections")]
     Accept(#[source] io::Error),
 }
 
@@ -138,12 +138,12 @@ const QUIET: Duration = Duration::from_millis(500);
 const BACKLOG: Duration = Duration::from_secs(2);
 
 /// What a client is told that has most of the connections where there is no room.
-const FULL: &str = "The service has as many connections as it takes (server.connections), and you have about as many of them as \
-                    any client. Close some of them, or use those that are open.";
+const FULL: &str = "The service has reached its connection limit (server.connections), and you already have your full \
+                    share of the connections. Close some of your connections, or reuse open ones.";
 
 /// What a client is told that has as many requests in flight over HTTP/2 as it may, or where all have.
-const TOO_MANY_REQUESTS: &str = "There are more requests of your address in flight over HTTP/2 than the service takes, or of all. Wait for \
-                                 some of the answers before you send the next ones.";
+const TOO_MANY_REQUESTS: &str = "Too many HTTP/2 requests are in flight, from your address or in total. Wait for \
+                                 some of the responses before you send more requests.";
 
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
@@ -170,7 +170,7 @@ pub async fn serve_app(
         connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
     {
         let wanted = limits.connections;
-        tracing::warn!(descriptors, connections, wanted, "too few open files are allowed for server.connections");
+        tracing::warn!(descriptors, connections, wanted, "reduced server.connections to fit the open file limit");
         limits.connections = connections;
     }
     let notice = Duration::from_secs(app.config().server.drain_notice_s);
@@ -228,7 +228,7 @@ pub async fn serve_router(
             Accepted::Connection(stream, peer) => (stream, peer),
             Accepted::Exhausted(error) => {
                 if !std::mem::replace(&mut exhausted, true) {
-                    tracing::warn!(%error, "cannot accept connections; some are released");
+                    tracing::warn!(%error, "failed to accept connections; closing some");
                     note_exhausted(true);
                 }
                 server.make_descriptor(&mut listener).await;
@@ -237,7 +237,7 @@ pub async fn serve_router(
             Accepted::Failed(error) => break Err(ServeError::Accept(error)),
         };
         if std::mem::take(&mut exhausted) {
-            tracing::info!("connections are accepted again");
+            tracing::info!("resumed accepting connections");
             note_exhausted(false);
         }
         // Nobody waits behind one that has to wait, as long as it can do so elsewhere.
@@ -295,7 +295,7 @@ pub async fn serve_router(
         }
     };
     if tokio::time::timeout_at(drained_by, drained).await.is_err() {
-        tracing::warn!(connections = tasks.len(), "cut connections that did not end within the drain limit");
+        tracing::warn!(connections = tasks.len(), "closed connections that did not finish within server.drain_s");
     }
     tasks.shutdown().await;
     outcome
@@ -359,8 +359,8 @@ impl Server {
     fn new(router: Router, limits: ServerLimits) -> Server {
         let limits = Arc::new(limits);
         let too_many = format!(
-            "The service has as many connections from your address as it takes: {} (server.connections_per_client). Close \
-             some of them, or use those that are open.",
+            "Your address has reached the limit of {} connections (server.connections_per_client). Close some \
+             connections, or reuse open ones.",
             limits.connections_per_client
         );
         let requests = Requests::new(limits.concurrent_streams);
@@ -388,7 +388,7 @@ impl Server {
 
     /// Waits for a descriptor of a connection that is released or ends. If none can be released, tells a newcomer.
     async fn make_descriptor(&self, listener: &mut Listener) {
-        const TEXT: &str = "The service has no file descriptors left for more connections. Try again in some seconds.";
+        const TEXT: &str = "The service has no file descriptors left for more connections. Try again in a few seconds.";
         if !self.connections.release_one() && listener.refuse_one(TEXT).await {
             metrics().refused_connections.of(["descriptors".into()]).increment(1);
         } else {
@@ -413,12 +413,12 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
                     Some(Cut::Flooding) => {
                         metrics().flooding_connections.increment(1);
                         // Counted, and no line of the log each: there may be thousands a second.
-                        tracing::debug!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
+                        tracing::debug!(%peer, "closed a connection that sent too many HTTP/2 control frames");
                     }
                     Some(cut) => cut_overdue(peer, *cut),
                     // The peer's doing, or a body that failed, whose cause is logged where it arose.
                     None => ended.unwrap_or_else(|error| {
-                        tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
+                        tracing::debug!(%peer, error = %Causes(&*error), "connection ended early");
                     }),
                 }
                 return;
@@ -442,13 +442,13 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
 
 fn cut_overdue(peer: SocketAddr, cut: Cut) {
     metrics().overdue_connections.increment(1);
-    tracing::warn!(%peer, ?cut, "cut a connection with an answer that took too long");
+    tracing::warn!(%peer, ?cut, "closed a connection because a response took too long");
 }
 
 /// A handler's panic is answered; one that reaches the connection came from a body, and has cut it.
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(cause = %error, "a body panicked");
+        tracing::error!(%error, "response body panicked");
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::activity::{InFlight, Turn, WRITE_FLOOR_BYTES};
 
 #[derive(Debug, thiserror::Error)]
-#[error("the answer took longer than {} s", .0.as_secs())]
+#[error("the response took longer than {} s", .0.as_secs())]
 struct TookTooLong(Duration);
 
 /// An answer's body, which fails when it has taken too long, and whose request is in flight until it is dropped.
@@ -115,7 +115,7 @@ impl http_body::Body for TimedBody {
         }
         let error = TookTooLong(this.limit);
         let id = this.request_id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
-        tracing::warn!(id, cause = %error, "a body was cut");
+        tracing::warn!(id, %error, "interrupted response body");
         Poll::Ready(Some(Err(axum::Error::new(error))))
     }
 

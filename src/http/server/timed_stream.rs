@@ -80,7 +80,7 @@ impl<S> TimedStream<S> {
             Ok(())
         } else {
             let _ = self.activity.fault.set(Cut::Flooding);
-            Err(io::Error::new(io::ErrorKind::InvalidData, "more HTTP/2 frames beside requests than are taken"))
+            Err(io::Error::new(io::ErrorKind::InvalidData, "too many HTTP/2 control frames"))
         }
     }
 

@@ -106,7 +106,7 @@ impl Upload {
         };
         let invalid = |problem: &dyn std::fmt::Display| HttpError::Invalid {
             status: StatusCode::BAD_REQUEST,
-            text: format!("The body is not the form of this page: {problem}."),
+            text: format!("The request does not match the form on this page: {problem}."),
         };
         let next = tokio::time::timeout(patience, next).await;
         let next = next.map_err(|_| CallError::TooSlow { seconds: patience.as_secs() })?;
@@ -114,12 +114,12 @@ impl Upload {
             Ok(part) => part.map_err(|problem| invalid(&problem)),
             Err(multer::Error::StreamReadFailed(cause)) if cause.is::<TooMuch>() => Err(HttpError::Invalid {
                 status: StatusCode::PAYLOAD_TOO_LARGE,
-                text: format!("The body is too long: {cause}."),
+                text: format!("The body is too large: {cause}."),
             }),
             Err(multer::Error::StreamReadFailed(_)) => Err(CallError::Cut.into()),
             // All of the body has come.
             Err(multer::Error::IncompleteStream) => {
-                Err(invalid(&"the boundary that its Content-Type names does not separate and end its fields"))
+                Err(invalid(&"the fields are not separated and terminated by the boundary in Content-Type"))
             }
             Err(error) => Err(invalid(&error)),
         }
@@ -129,9 +129,9 @@ impl Upload {
     fn problem_of(&self, name: &str) -> Option<String> {
         if name != self.file && !self.texts.contains(&name) {
             let known = self.texts.iter().copied().chain([self.file]).collect::<Vec<_>>().join(", ");
-            return Some(format!("there is no field {} in it; valid: {known}", quoted(name)));
+            return Some(format!("unknown field {}; valid: {known}", quoted(name)));
         }
-        self.seen.iter().any(|seen| seen == name).then(|| format!("the field {} comes twice", quoted(name)))
+        self.seen.iter().any(|seen| seen == name).then(|| format!("the field {} appears more than once", quoted(name)))
     }
 
     /// Whether nothing comes after the file.
@@ -143,9 +143,9 @@ impl Upload {
         let reason = match self.problem_of(name) {
             Some(problem) => problem,
             None if name == self.file => {
-                format!("the field {} comes twice: one file makes a version", quoted(name))
+                format!("the field {} appears more than once: you can upload only one file", quoted(name))
             }
-            None => format!("the field {} comes after the file; valid: before it", quoted(name)),
+            None => format!("the field {} follows the file; valid: before the file", quoted(name)),
         };
         Err(SourceError::BadBody { reason }.into())
     }
@@ -169,13 +169,13 @@ fn boundary_of(content_type: &str) -> Result<String, HttpError> {
     let invalid = |status, text: String| HttpError::Invalid { status, text };
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("multipart/form-data") {
-        let text = "The body must be a form with a file, with Content-Type: multipart/form-data.";
+        let text = "The body must be a form with a file and Content-Type: multipart/form-data.";
         return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
     }
     let boundary = multer::parse_boundary(content_type).ok();
     boundary.filter(|boundary| (1..=BOUNDARY_BYTES).contains(&boundary.len())).ok_or_else(|| {
         let text = format!(
-            "Content-Type names no boundary that can be used; valid: multipart/form-data; boundary=…, of 1 to \
+            "Content-Type has no usable boundary; valid: multipart/form-data; boundary=…, with a boundary of 1 to \
              {BOUNDARY_BYTES} characters."
         );
         invalid(StatusCode::BAD_REQUEST, text)
@@ -194,7 +194,7 @@ fn of_file(error: multer::Error) -> BoxError {
 
 /// That a form has more beside its file than it may have.
 #[derive(Debug, thiserror::Error)]
-#[error("more than {} bytes stand beside the file", FORM_BYTES)]
+#[error("the fields other than the file exceed {} bytes", FORM_BYTES)]
 struct TooMuch;
 
 /// A body, of which little may come before the file. The parser takes all that is there before it looks at any of it,

@@ -72,7 +72,7 @@ impl<'a> Pages<'a> {
         }
         match &self.current {
             Some(page) => Ok(page.document(row)),
-            None => Err(StorageError::Layout(format!("row {row} has no page"))),
+            None => Err(StorageError::Layout(format!("no page contains row {row}"))),
         }
     }
 
@@ -89,6 +89,6 @@ impl<'a> Pages<'a> {
             return self.reader.documents(self.row_group, page).await;
         }
         self.fetched = self.reader.documents_ahead(self.row_group, page..self.ahead).await?.into();
-        self.fetched.pop_front().ok_or_else(|| StorageError::Layout(format!("row {row} has no page")))
+        self.fetched.pop_front().ok_or_else(|| StorageError::Layout(format!("no page contains row {row}")))
     }
 }

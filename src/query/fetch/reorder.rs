@@ -103,7 +103,7 @@ impl Reordered {
         let total = mean * positions.len() as u64;
         let wanted = (total.saturating_mul(RUN_BYTES)).isqrt().clamp(BUCKET_BYTES.start, BUCKET_BYTES.end);
         let runtime = engine.context().runtime_env();
-        let reservation = MemoryConsumer::new("reordered documents").register(&runtime.memory_pool);
+        let reservation = MemoryConsumer::new("sorted documents").register(&runtime.memory_pool);
         reservation.try_grow(size_of_val(positions) * 2)?;
         let most_bytes = engine.most_memory_bytes() / SHARE;
         let (bucket_bytes, stretches_at_once) = reserve(&reservation, wanted, engine.threads(), most_bytes)?;
@@ -143,7 +143,7 @@ impl Reordered {
         drop(stretches);
         writer.finish()?;
         reservation.shrink(size_of_val(positions) * 2);
-        let path = spill.path().ok_or_else(|| resources_datafusion_err!("spilled documents have no file"))?;
+        let path = spill.path().ok_or_else(|| resources_datafusion_err!("the spill file has no path"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let loaded = Mutex::new(VecDeque::new());
         Ok(Reordered { file, _spill: spill, bounds, buckets, loaded, _reservation: reservation })
@@ -346,7 +346,7 @@ async fn stretch(
                     break 'read;
                 }
                 // As it was read, and once more with its header.
-                memory = Some(engine.reserve("reordered document", 2 * beyond)?);
+                memory = Some(engine.reserve("sorted document", 2 * beyond)?);
             }
             let start = read.len();
             read.extend_from_slice(document);
@@ -358,8 +358,8 @@ async fn stretch(
     let mut bytes = Vec::with_capacity(read.len() + documents.len() * HEADER_BYTES);
     let mut ends: Vec<(usize, usize)> = Vec::new();
     for (place, document) in documents {
-        let length = u32::try_from(document.len())
-            .map_err(|_| StorageError::Layout("a document is longer than 4 GiB".to_owned()))?;
+        let length =
+            u32::try_from(document.len()).map_err(|_| StorageError::Layout("a document exceeds 4 GiB".to_owned()))?;
         bytes.extend_from_slice(&place.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&read[document]);

@@ -61,7 +61,7 @@ impl Chosen {
 
     /// What [`Chosen::write`] has written of these units.
     pub(super) fn read(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<Chosen> {
-        let damaged = || exec_datafusion_err!("the entities that a part of a diff looks at are cut");
+        let damaged = || exec_datafusion_err!("the entity list of a diff task is truncated");
         let rows = units.iter().map(|unit| {
             let (version, row_group) = place(readers, *unit)?;
             Some(readers[version].row_groups()[row_group].rows)

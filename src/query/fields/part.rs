@@ -113,7 +113,7 @@ impl FieldScanDescription {
     /// The scan of opened files, on so many row groups at once.
     pub(crate) fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
-            return Err(exec_datafusion_err!("the row groups of a part of a diff do not ascend"));
+            return Err(exec_datafusion_err!("the row groups of a diff task are not in ascending order"));
         }
         let chosen = Chosen::read(&self.chosen, readers, &self.units)?;
         let wanted = match &self.wanted {

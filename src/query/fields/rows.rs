@@ -143,7 +143,7 @@ pub(crate) fn feature_rows(
 }
 
 fn cut() -> QueryError {
-    StorageError::Layout("a row of fields was cut".to_owned()).into()
+    StorageError::Layout("a row of fields is truncated".to_owned()).into()
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl ExecutionPlan for FieldScan {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
-            return internal_err!("a scan of fields has one partition");
+            return internal_err!("FieldScan has only one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let memory = Arc::new(MemoryConsumer::new("FieldScan").register(context.memory_pool()));

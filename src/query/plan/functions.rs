@@ -156,7 +156,7 @@ impl ScalarUDFImpl for Function {
                 let positions = positions.as_primitive::<UInt64Type>().values();
                 Arc::new(UInt64Array::from_iter_values(positions.iter().map(|position| rank(*position, *seed))))
             }
-            _ => return exec_err!("{} takes other arguments", self.name()),
+            _ => return exec_err!("{} received unexpected arguments", self.name()),
         }))
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Making<'a> {
                 }
                 (ORDER, Some(order), _) => order.clone(),
                 (GROUP, _, Some(group)) => group.keys(rows).await?,
-                (other, _, _) => return internal_err!("a scan does not give the column {other}"),
+                (other, _, _) => return internal_err!("a scan does not return the column {other}"),
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));

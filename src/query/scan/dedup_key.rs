@@ -526,7 +526,7 @@ impl<'a> GroupKeys<'a> {
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 32);
         match &source.keys {
             Keys::StoredHashes => {
-                let missing = || StorageError::Layout("it has no hashes".to_owned());
+                let missing = || StorageError::Layout("it has no hash column".to_owned());
                 let hashes = self.hashes.as_ref().ok_or_else(missing)?.as_fixed_size_binary();
                 rows.iter().for_each(|row| keys.append_value(hashes.value(*row)));
             }
@@ -575,7 +575,7 @@ impl<'a> GroupKeys<'a> {
             match (column, path.node) {
                 (Some(column), _) if column.holds_all(row) => {
                     if !column.write_row(row, source.reshape.denull, part) {
-                        return Err(StorageError::Layout(format!("the column of {} has unknown kinds", path.path)));
+                        return Err(StorageError::Layout(format!("the column of {} has unknown types", path.path)));
                     }
                 }
                 (_, Some(node)) => {

@@ -107,7 +107,7 @@ async fn by_keys(
     while let Some(keys) = keys.try_next().await? {
         for key in keys.as_binary::<i32>().iter() {
             let key = key.and_then(|key| key.try_into().ok());
-            let key = key.ok_or_else(|| StorageError::Layout("a key of a group has another length".to_owned()))?;
+            let key = key.ok_or_else(|| StorageError::Layout("a group key has an unexpected length".to_owned()))?;
             bits.append(seen.insert(key));
         }
     }
@@ -128,7 +128,7 @@ impl Operator for KeepFirsts {
     const NAME: &'static str = "KeepFirsts";
 
     fn execute(&self, input: Input<'_>) -> EngineResult<SendableRecordBatchStream> {
-        let memory = MemoryConsumer::new("first of groups").register(input.context.memory_pool());
+        let memory = MemoryConsumer::new("first entities of groups").register(input.context.memory_pool());
         let keeping = Keeping { keep: self.clone(), bits: self.room(&memory), _memory: memory };
         let batches = input.execute()?;
         let batches = futures::stream::try_unfold((batches, keeping), |(mut batches, mut keeping)| async move {

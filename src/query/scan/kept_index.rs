@@ -327,7 +327,7 @@ impl EqualColumn {
         shredded: usize,
         with_numbers: bool,
     ) -> Result<EqualColumn, StorageError> {
-        let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
+        let missing = || StorageError::Layout(format!("indexed column {shredded} has no text"));
         let part = async |part| reader.shredded(row_group, shredded, part).await;
         let text = part(ShreddedPart::Text).await?.ok_or_else(missing)?;
         let numbers = match with_numbers {

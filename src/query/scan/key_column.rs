@@ -234,7 +234,7 @@ impl KeyColumn {
 }
 
 pub(super) fn misfit(shredded: usize) -> StorageError {
-    StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"))
+    StorageError::Layout(format!("the parts of indexed column {shredded} are inconsistent"))
 }
 
 #[inline]

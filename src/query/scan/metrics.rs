@@ -10,29 +10,29 @@ use utoipa::ToSchema;
 
 use crate::query::scan::access::PrunedBy;
 
-/// Where something was read from.
+/// What strata read: a part of the file or a cached result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessName {
-    /// The columns of one path.
+    /// The indexed column of a path.
     ShreddedColumn,
-    /// The search text, which decides.
+    /// The full-text column, which was sufficient.
     SearchText,
-    /// The search text, and the shapes that name the path of each of its texts.
+    /// The full-text column and the path index.
     SearchTextAndShapes,
-    /// The search text; what it found was verified in documents.
+    /// The full-text column. strata verified the matches in documents.
     SearchTextThenDocuments,
     /// Documents.
     Documents,
-    /// The stored hash of every entity.
+    /// The stored hashes of the entities.
     StoredHashes,
-    /// A code for what a path reaches in each entity, made once for a version.
+    /// Cached codes: equal values at a path have equal codes.
     Codes,
-    /// The order of all entities by a column, made once for a version.
+    /// The cached order of all entities by a column.
     KeptOrder,
-    /// The first entity of every group, found once for a version.
+    /// The cached first entity of each group.
     KeptSet,
-    /// The hash index of a column, made once for a version, and the column's values of the entities that it names.
+    /// The cached hash index of a column, and the column's values for the entities that the index lists.
     HashIndex,
 }
 

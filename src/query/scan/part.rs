@@ -174,7 +174,7 @@ impl ScanDescription {
             POSITION => Ok(field(POSITION)),
             ORDER if self.order.is_some() => Ok(field(ORDER)),
             GROUP if self.group.is_some() => Ok(field(GROUP)),
-            other => Err(internal_datafusion_err!("a part of a scan gives no column {other}")),
+            other => Err(internal_datafusion_err!("a scan task does not return the column {other}")),
         };
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))
     }
@@ -184,7 +184,7 @@ impl ScanDescription {
         let (groups, entities) = (reader.row_groups().len(), reader.entity_count());
         let is_ascending = self.row_groups.windows(2).all(|pair| pair[0] < pair[1]);
         if !is_ascending || self.row_groups.last().is_some_and(|last| *last >= groups) || self.range.end > entities {
-            return Err(exec_datafusion_err!("the file has other row groups than the part of its scan"));
+            return Err(exec_datafusion_err!("the row groups of the scan task are not in the file"));
         }
         let predicates = self.predicates.iter().map(PredicateDescription::predicate).collect::<Result<Vec<_>>>()?;
         let computed = Computed { order: self.order.clone(), group: self.group.clone() };
@@ -217,7 +217,7 @@ impl PredicateDescription {
             }
             PredicateDescription::Keywords { words, mode, reshape } => {
                 if words.is_empty() || words.iter().any(String::is_empty) {
-                    return Err(exec_datafusion_err!("a part of a scan looks for no word"));
+                    return Err(exec_datafusion_err!("the scan task contains an empty keyword"));
                 }
                 Ok(Predicate::Keywords(Keywords::new(words, mode, reshape)))
             }

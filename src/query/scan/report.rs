@@ -12,125 +12,127 @@ use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
 use crate::query::scan::spec::ScanSpec;
 
-/// What the scan of the version did.
+/// The scan of the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ScanUse {
-    /// The first position that was looked at.
+    /// The first position of the scanned range.
     pub first_position: u64,
-    /// The position after the last one.
+    /// The first position after the scanned range.
     pub end_position: u64,
     /// The row groups.
     pub row_groups: RowGroupUse,
-    /// Entities in the row groups that were scanned, as far as their positions count.
+    /// The number of entities whose row groups were scanned and whose positions are in the range.
     pub rows_tested: u64,
-    /// Entities that it gave.
+    /// The number of entities that the scan returned.
     pub rows_selected: u64,
-    /// The predicates, in the order in which they ran.
+    /// The predicates, in the order in which strata evaluated them.
     pub predicates: Vec<PredicateUse>,
-    /// What reading documents for predicates did; null where none needs them.
+    /// The verification of predicates in documents. Null if no predicate requires verification.
     pub verification: Option<VerificationUse>,
-    /// Entities left out because they could not be among the first of the order; null where that was not tried.
+    /// The number of entities that the top-k threshold excluded. Null if the scan has no top-k threshold.
     pub left_out_early: Option<u64>,
-    /// Entities left out because another one with the same key comes first; null where that was not tried.
+    /// The number of duplicates that the scan excluded. Null if the scan does not exclude duplicates.
     pub duplicates_left_out: Option<u64>,
-    /// Where the keys of `sort` came from; null where nothing was sorted.
+    /// The source of the keys for `sort`. Null if the scan did not sort.
     pub sort: Option<KeyUse>,
-    /// Where the keys of `dedup` came from; null where none was asked for.
+    /// The source of the keys for `dedup`. Null if the request has no `dedup`.
     pub dedup: Option<KeyUse>,
 }
 
-/// What became of the row groups. All but `total` add up to it.
+/// The number of row groups for each outcome. The sum of the other fields is `total`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RowGroupUse {
-    /// All of the version's.
+    /// All row groups of the version.
     pub total: u64,
-    /// Outside of the positions that `offset` and `limit` leave.
+    /// Row groups outside the positions that `offset` and `limit` select.
     pub outside_positions: u64,
-    /// Left out because a bloom filter says that the text is not there.
+    /// Row groups pruned because a bloom filter excludes the string.
     pub pruned_by_bloom_filter: u64,
-    /// Left out because the number lies outside of what the statistics say, nor is its text there; or because no
-    /// number lies in the range.
+    /// Row groups pruned because statistics and bloom filters exclude the number, or because no number is in the
+    /// filter's range.
     pub pruned_by_numbers: u64,
-    /// Left out because the statistics say that no string lies in the range.
+    /// Row groups pruned because, according to the statistics, no string is in the filter's range.
     pub pruned_by_texts: u64,
-    /// Left out because the keyword index says that the text is not there.
+    /// Row groups pruned because the keyword index excludes the string.
     pub pruned_by_keyword_index: u64,
-    /// Left out because the hash index of a column names none of their entities.
+    /// Row groups pruned because the hash index of a column lists none of their entities.
     pub pruned_by_hash_index: u64,
-    /// Left out because the statistics say that all of the first of the order lie elsewhere.
+    /// Row groups pruned because, according to the statistics, all values are beyond the top-k threshold.
     pub pruned_by_order: u64,
-    /// Scanned.
+    /// Scanned row groups.
     pub scanned: u64,
-    /// Not looked at, because there were enough entities before.
+    /// Row groups that the scan did not reach because it had already found enough entities.
     pub not_reached: u64,
 }
 
-/// What became of a predicate.
+/// The evaluation of a predicate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PredicateUse {
-    /// The predicate, as the parameter that asks for it.
+    /// The predicate, in the form of its request parameter.
     pub predicate: String,
-    /// What answered it.
+    /// The part of the file on which strata evaluated the predicate.
     pub access: AccessName,
-    /// The path of the shredded column, where it is one.
+    /// The path of the indexed column. Null for other kinds of access.
     pub column: Option<String>,
-    /// Entities that it was asked about; null where documents alone answer, which all predicates share.
+    /// The number of entities before the predicate. Null if strata evaluated the predicate only on documents; see
+    /// `verification`.
     pub rows_in: Option<u64>,
-    /// Entities that were left.
+    /// The number of entities after the predicate.
     pub rows_out: Option<u64>,
-    /// What the keyword index said; null where it was not asked.
+    /// The results of the keyword index. Null if strata did not use the keyword index.
     pub keyword_index: Option<KeywordIndexUse>,
-    /// What shapes did; null where they were not asked.
+    /// The results of the path index. Null if strata did not use the path index.
     pub shapes: Option<ShapeUse>,
-    /// Row groups where the statistics of the shredded column say that every entity fits a range filter; null for
-    /// other predicates and columns.
+    /// The number of row groups in which all entities match a range filter, according to the statistics of the indexed
+    /// column. Null for other predicates and other kinds of access.
     pub settled_by_statistics: Option<u64>,
 }
 
-/// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.
+/// The evaluation of a predicate in row groups that have a path index, excluding pruned row groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ShapeUse {
-    /// Row groups where search text and shapes settled it, without documents.
+    /// Row groups in which the full-text column and the path index were sufficient.
     pub settled: u64,
-    /// Row groups where its candidates were verified in documents, because that reads less.
+    /// Row groups in which strata verified the candidates in documents because reading the documents required fewer
+    /// bytes.
     pub left_to_documents: u64,
 }
 
-/// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not
-/// count.
+/// The results of the keyword index for a predicate, excluding row groups that other predicates pruned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeywordIndexUse {
-    /// Row groups where it named the entities that hold the text.
+    /// Row groups in which the index listed exactly the entities that contain the string.
     pub exact: u64,
-    /// Row groups where it named entities that may hold the text, to be verified.
+    /// Row groups in which the index listed candidates, which strata then verified.
     pub candidates: u64,
-    /// Row groups where it did not tell, so that the search text was scanned.
+    /// Row groups in which the index could not help, so strata scanned the full-text column.
     pub left_to_scan: u64,
-    /// Entities that it named.
+    /// The number of entities that the index listed.
     pub rows: u64,
 }
 
-/// What reading documents for predicates did.
+/// The verification of predicates in documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct VerificationUse {
-    /// Entities whose documents were looked at.
+    /// The number of entities whose documents strata read.
     pub rows_in: u64,
-    /// Entities that matched.
+    /// The number of entities that matched.
     pub rows_out: u64,
-    /// Pages that these documents lie in.
+    /// The number of document pages that strata read.
     pub pages: u64,
 }
 
-/// Where the keys of an order or of groups came from.
+/// The source of the keys for a sort or a dedup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeyUse {
-    /// The fields.
+    /// The `sort` field, or the `dedup` paths.
     pub by: String,
-    /// What held the keys.
+    /// Where the keys were found: in a part of the file or in a cached result.
     pub access: AccessName,
-    /// The path of the shredded column, where it is one.
+    /// The path of the indexed column. Null for other kinds of access.
     pub column: Option<String>,
-    /// Pages of documents that were looked at: with a shredded column, for values that it cannot hold.
+    /// The number of document pages that strata read. With an indexed column, it reads them only for values that the
+    /// column cannot store.
     pub pages: u64,
 }
 
@@ -231,7 +233,7 @@ impl ScanSpec {
 
     fn dedup(&self) -> Option<KeyUse> {
         let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP))?;
-        let by = if group.paths.is_empty() { "all fields but _source".to_owned() } else { Path::list(&group.paths) };
+        let by = if group.paths.is_empty() { "all fields except _source".to_owned() } else { Path::list(&group.paths) };
         let unless_scanned = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
         let access = self.metrics.group_source.get().copied().unwrap_or(unless_scanned);
         let is_column = access == AccessName::ShreddedColumn;

@@ -41,7 +41,7 @@ impl ScanSpec {
     }
 
     pub(super) async fn all_keys(&self, row_group: usize) -> Result<ArrayRef> {
-        let Some(source) = &self.group_source else { return internal_err!("there are no groups") };
+        let Some(source) = &self.group_source else { return internal_err!("the scan does not compute groups") };
         tokio::task::consume_budget().await;
         let rows: Vec<usize> = self.rows(row_group).collect();
         self.metrics.scanned.add(1);
@@ -339,7 +339,7 @@ impl ScanSpec {
         if let Some(range) = compare.range() {
             return self.by_range(row_group, shredded, compare, range).await;
         }
-        let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
+        let missing = || StorageError::Layout(format!("indexed column {shredded} has no text"));
         let text = self.reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
         let text = Elements::of(&text);
         let folded = &compare.folded;

@@ -184,7 +184,7 @@ impl ScanSpec {
                     }
                     Arc::new(keys.finish())
                 }
-                other => return internal_err!("{other} is not known without reading it"),
+                other => return internal_err!("the column {other} requires reading the file"),
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(positions.len()));

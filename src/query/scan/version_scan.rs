@@ -195,10 +195,10 @@ impl DisplayAs for VersionScan {
         }
         for (access, predicate) in predicates.iter() {
             match access {
-                Access::ShreddedColumn(shredded) => write!(formatter, ", {predicate} by shredded column {shredded}")?,
-                Access::Search => write!(formatter, ", {predicate} by search text")?,
-                Access::Shapes => write!(formatter, ", {predicate} by search text and shapes")?,
-                Access::SearchThenDocuments => write!(formatter, ", {predicate} by search text and documents")?,
+                Access::ShreddedColumn(shredded) => write!(formatter, ", {predicate} by indexed column {shredded}")?,
+                Access::Search => write!(formatter, ", {predicate} by full-text column")?,
+                Access::Shapes => write!(formatter, ", {predicate} by full-text column and path index")?,
+                Access::SearchThenDocuments => write!(formatter, ", {predicate} by full-text column and documents")?,
                 Access::Documents => write!(formatter, ", {predicate} by documents")?,
             }
         }
@@ -215,7 +215,7 @@ impl ExecutionPlan for VersionScan {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
-            return internal_err!("a scan of a version has one partition");
+            return internal_err!("VersionScan has only one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let (spec, wanted) = self.spec.reading_ahead();

@@ -66,7 +66,7 @@ impl PasswordChecks {
             shared: redis.map(|redis| SharedLogins { redis: redis.clone(), free, per_window }),
             clients: limiter(redis, "logins", all, capacity),
             clock: SystemClock::start(),
-            permits: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, bounds),
+            permits: FairSemaphore::new(Gate { name: "login", what: "logins" }, bounds),
             nobody: OnceCell::new(),
         }
     }

@@ -23,26 +23,27 @@ use crate::service::manage::{ManageError, OwnerWrites};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    #[error("`{0}` is not an e-mail address, such as ada@example.org")]
+    #[error("`{0}` is not an email address; valid: an address such as ada@example.org")]
     Email(String),
-    #[error("the password must have {} to {} bytes", PASSWORD_BYTES.start(), PASSWORD_BYTES.end())]
+    #[error("the password must be {} to {} bytes long", PASSWORD_BYTES.start(), PASSWORD_BYTES.end())]
     Password,
-    #[error("a token's name must have 1 to {TOKEN_NAME_BYTES} bytes")]
+    #[error("the token name must be 1 to {TOKEN_NAME_BYTES} bytes long")]
     TokenName,
-    #[error("there is no user {0}; `strata user list` lists them, and `strata user add` adds one")]
+    #[error("there is no user {0}; run `strata user list` to list the users, or `strata user add` to add one")]
     NoUser(String),
-    #[error("there is already a user {0}")]
+    #[error("the user {0} already exists")]
     EmailTaken(String),
     #[error(
-        "{email} has {count} dataset{}, and stays; only datasets without versions can be deleted (DELETE /dataset/delete)",
+        "cannot remove the user {email}, who has {count} dataset{}; only datasets without versions can be deleted \
+         (DELETE /dataset/delete)",
         if *count == 1 { "" } else { "s" }
     )]
     HasDatasets { email: String, count: u64 },
-    #[error("the password cannot be hashed: {0}")]
+    #[error("failed to hash the password: {0}")]
     Hash(String),
-    #[error("the password cannot be hashed: the system starts no further thread")]
+    #[error("failed to hash the password: the system cannot start another thread")]
     Threads(#[source] io::Error),
-    #[error("the catalog")]
+    #[error("{0}")]
     Catalog(#[source] CatalogError),
 }
 
@@ -130,7 +131,7 @@ impl Accounts {
         expires_in_s: Option<u64>,
     ) -> Result<(Secret, Grant), ManageError> {
         if name.is_empty() || name.len() > TOKEN_NAME_BYTES {
-            let problem = format!("it must have 1 to {TOKEN_NAME_BYTES} bytes");
+            let problem = format!("it must be 1 to {TOKEN_NAME_BYTES} bytes long");
             return Err(ManageError::Invalid { field: "name", problem });
         }
         let expires_at = expires_in_s.map(|seconds| self.after(seconds)).transpose()?;

@@ -35,7 +35,7 @@ impl LargeBodies {
     pub(crate) fn new(config: &Config) -> LargeBodies {
         let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
         let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-        let gate = FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, bounds);
+        let gate = FairSemaphore::new(Gate { name: "body", what: "large request bodies" }, bounds);
         LargeBodies { gate, most_units: units / 2 }
     }
 

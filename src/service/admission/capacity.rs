@@ -67,7 +67,7 @@ impl Capacity {
         let room = self.admission.ahead(size_bytes);
         let memory = match room {
             Some(_) => None,
-            None => Some(self.engine.reserve("answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
+            None => Some(self.engine.reserve("response", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
         };
         Ok(Arc::new(self.admission.account_of(size_bytes, room, memory)))
     }
@@ -78,7 +78,7 @@ impl Capacity {
             return Ok(None);
         }
         let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-        Ok(Some(self.engine.reserve("part of an answer", size_bytes)?))
+        Ok(Some(self.engine.reserve("response chunk", size_bytes)?))
     }
 }
 

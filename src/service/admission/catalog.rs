@@ -20,8 +20,8 @@ impl CatalogGates {
     pub(crate) fn new(config: &Config) -> CatalogGates {
         let catalog = &config.catalog;
         let bounds = |units| Bounds::new(units, &config.fair, catalog.queue, catalog.wait_s);
-        let writes = Gate { name: "catalog_write", what: "changes (catalog.writes, catalog.queue)" };
-        let look_ups = Gate { name: "catalog_look_up", what: "look-ups of callers (catalog.look_ups, catalog.queue)" };
+        let writes = Gate { name: "catalog_write", what: "writes (catalog.writes, catalog.queue)" };
+        let look_ups = Gate { name: "catalog_look_up", what: "credential lookups (catalog.look_ups, catalog.queue)" };
         CatalogGates {
             writes: FairSemaphore::new(writes, bounds(catalog.writes)),
             // Nobody is known yet who is looked up.

@@ -139,15 +139,15 @@ pub struct Load {
     pub ahead_bytes: u64,
 }
 
-/// How much work a query is.
+/// The class of a query, based on its estimated work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// At most `query.medium_bytes`, such as a page without a filter.
+    /// The work is at most `query.medium_bytes`. For example, a page without a filter is light.
     Light,
-    /// More than that.
+    /// The work exceeds `query.medium_bytes`.
     Medium,
-    /// More than `query.heavy_bytes`.
+    /// The work exceeds `query.heavy_bytes`.
     Heavy,
 }
 
@@ -181,7 +181,7 @@ impl Admission {
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
         let units = |name| {
             // Whoever waits has a permit of its query, or a place among the streams: they are bounded already.
-            gate(name, "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
+            gate(name, "response chunks", threads * UNITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
         };
         let bytes = |name, what| gate(name, what, query.stream_bytes, query.light_queue, query.heavy_wait_s);
         let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
@@ -190,14 +190,14 @@ impl Admission {
             light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
             medium: gate("medium", "medium queries", medium, query.light_queue, query.heavy_wait_s),
             heavy: bounded("heavy", "heavy queries", heavy),
-            diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
-            streams: bounded("stream", "streamed answers", query.streams),
-            parquet: bounded("parquet", "Parquet files in the making", memory_bytes / 2),
+            diffs: bounded("diff", "diffs", or(query.diffs, heavy.div_ceil(2))),
+            streams: bounded("stream", "streamed responses", query.streams),
+            parquet: bounded("parquet", "Parquet exports", memory_bytes / 2),
             units: units("unit"),
             long_units: units("long_unit"),
-            ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
-            large: bytes("response", "bytes of large responses"),
-            large_units: bytes("stream_unit", "bytes of streams of large entities"),
+            ahead: gate("ahead", "buffered responses", query.stream_bytes, 0, 0),
+            large: bytes("response", "large responses"),
+            large_units: bytes("stream_unit", "streamed large entities"),
             buffered_bytes: Arc::default(),
             parquet_waiting: Arc::default(),
         };

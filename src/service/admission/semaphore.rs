@@ -70,7 +70,7 @@ impl Bounds {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are as many {} as the service takes", gate.what)]
+#[error("too many concurrent {}", gate.what)]
 pub struct Refused {
     pub gate: Gate,
     /// How long it was waited for; `None` when too many waited already.

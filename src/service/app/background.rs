@@ -102,7 +102,7 @@ pub(super) async fn kept_up<F: Future<Output = ()>>(
 ) {
     while AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
         // The panic itself was logged where it arose.
-        tracing::error!(name, "a loop of the service panicked, and is begun again in {} s", RESTART.as_secs());
+        tracing::error!(name, restart_after_s = RESTART.as_secs(), "background task panicked; restarting it");
         metrics().loop_panics.of([name.into()]).increment(1);
         if stop.run_until_cancelled(tokio::time::sleep(RESTART)).await.is_none() {
             return;
@@ -127,12 +127,12 @@ impl Background {
                 && until.saturating_duration_since(Instant::now()) > receiver
                 && let Err(error) = self.rooms.deliveries.send_due().await
             {
-                tracing::warn!(cause = ?error, "webhooks that are due are left to the next process");
+                tracing::warn!(?error, "failed to send due webhooks; leaving them for the next process");
             }
             self.rooms.deliveries.sent().await;
         };
         if tokio::time::timeout_at(until, rest).await.is_err() {
-            tracing::warn!("webhooks were cut whose receivers did not answer within the drain limit");
+            tracing::warn!("interrupted webhooks whose receivers did not respond within server.drain_s");
         }
     }
 }

@@ -43,9 +43,9 @@ impl App {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "how much datasets were read of late is not recorded");
+                tracing::warn!(error, "failed to write usage statistics");
             }
-            Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
+            Err(_) => tracing::warn!("timed out writing usage statistics"),
         }
         if let Some(disk) = self.rooms.parts.cache.disk() {
             // What is not written in time is fetched again.
@@ -183,7 +183,7 @@ impl App {
     pub async fn serve_tasks(&self, listener: TcpListener, stop: CancellationToken) {
         let Some(coordinator) = &self.rooms.coordinator else { return };
         if let Err(error) = coordinator.serve(listener, stop).await {
-            tracing::error!(cause = %Causes(&error), "this server takes no more tasks of other nodes");
+            tracing::error!(error = %Causes(&error), "failed to accept query tasks from other nodes");
         }
     }
 

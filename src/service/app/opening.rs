@@ -39,36 +39,37 @@ use crate::storage::{StorageError, durable};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the data directory {}", path.display())]
+    #[error("failed to open the data directory {}", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
     #[error("the data directory {} is not a directory", .0.display())]
     NotADirectory(PathBuf),
-    #[error("{} is an incomplete backup; make another one", .0.display())]
+    #[error("{} is an incomplete backup; create a new backup", .0.display())]
     Incomplete(PathBuf),
-    #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
+    #[error("there is no metadata database {}; specify the service's data directory with --data", .0.display())]
     NoCatalog(PathBuf),
     #[error(
-        "there is no catalog {}, and the store {store} belongs to one: its strata.id holds {found}; restore the catalog \
-         from a backup, correct data.directory, catalog.url or store.url, or give an empty store",
+        "there is no metadata database {}, but the store {store} already belongs to a metadata database (its strata.id \
+         contains {found}); restore the database from a backup, correct data.directory, catalog.url, or store.url, or \
+         use an empty store",
         catalog.display()
     )]
     CatalogGone { catalog: PathBuf, store: String, found: String },
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
+    #[error("the metadata database is damaged ({reason}); run `strata check` for details, or restore it from a backup")]
     Damaged { reason: String },
     #[error(transparent)]
     Node(#[from] NoNodeId),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("the store")]
+    #[error("failed to open the store")]
     Store(#[from] StorageError),
     /// `limits.redis_url` is no URL of a Redis. That Redis does not answer is no error.
-    #[error("limits.redis_url")]
+    #[error("invalid limits.redis_url")]
     Redis(#[source] redis::RedisError),
     #[error(transparent)]
     Binding(BindingError),
-    #[error("the query engine")]
+    #[error("failed to start the query engine")]
     Engine(#[from] QueryError),
 }
 
@@ -149,7 +150,7 @@ impl App {
         durable::create_directory(directory)
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
         for OpenToOthers { path, mode } in open_to_others(config) {
-            tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this machine can reach what is kept here, keys too; chmod go= closes it");
+            tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users can access private files, including keys; run `chmod go=` to restrict access");
         }
         let scratch = |folder| {
             let path = directory.join(folder);
@@ -255,13 +256,13 @@ async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(
         Ok(Ok(())) => {}
         Ok(Err(BindingError::Store(error))) => {
             tracing::warn!(
-                cause = %Causes(&error),
-                "the store does not say whether it is the catalog's; it is asked again before it is used"
+                error = %Causes(&error),
+                "failed to verify the store's identity; retrying before the store is used"
             );
         }
         Ok(Err(BindingError::Catalog(error))) => return Err(error.into()),
         Ok(Err(error)) => return Err(OpenError::Binding(error)),
-        Err(_) => tracing::warn!("the store does not answer yet"),
+        Err(_) => tracing::warn!("timed out verifying the store's identity; retrying before the store is used"),
     }
     Ok(())
 }

@@ -59,7 +59,8 @@ impl EditProblem {
             EditProblem::PastEnd { length, inserts, .. } => (length, *inserts),
             EditProblem::Twice { other, .. } => {
                 return format!(
-                    "position {position} is set or removed by edits[{other}] already; at most one of them for each position"
+                    "position {position} is already set or removed by edits[{other}]; valid: at most one set or \
+                     remove per position"
                 );
             }
         };
@@ -70,10 +71,10 @@ impl EditProblem {
             );
         }
         let valid = match length.checked_sub(1) {
-            Some(last) => format!("valid for set and remove: 0 to {last}; an insert at {length} appends"),
-            None => "it takes an insert at 0 alone".to_owned(),
+            Some(last) => format!("valid for set and remove: 0 to {last}; to append, insert at {length}"),
+            None => "the only valid edit is an insert at position 0".to_owned(),
         };
-        format!("there is no position {position}: the list has {entities}; {valid}")
+        format!("position {position} does not exist: the list has {entities}; {valid}")
     }
 }
 
@@ -94,7 +95,7 @@ impl From<RefreshError> for AlternateError {
             RefreshError::Stopping => AlternateError::Stopping,
             RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
             RefreshError::Storage(error) => AlternateError::Manage(ManageError::Storage(error)),
-            other => AlternateError::Manage(ManageError::Failed(format!("saving an alternate: {other:?}"))),
+            other => AlternateError::Manage(ManageError::Failed(format!("failed to save the alternate: {other:?}"))),
         }
     }
 }

@@ -246,7 +246,7 @@ impl Datasets {
                 invalid(format!("it is longer than {LISTINGS_QUERY_CHARACTERS} characters"))
             }
             // No name has one, and PostgreSQL takes none.
-            Some(query) if query.contains('\0') => invalid("it must not hold the character U+0000".to_owned()),
+            Some(query) if query.contains('\0') => invalid("it must not contain the character U+0000".to_owned()),
             _ => Ok(()),
         }
     }
@@ -303,7 +303,7 @@ impl Datasets {
         }
         match self.refreshes.ingest.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),
-            Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
+            Err(error) => invalid("source", format!("{error}; to send the entities yourself, use push")),
         }
     }
 }

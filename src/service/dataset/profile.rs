@@ -17,18 +17,18 @@ use crate::service::{Admitted, Client, Holder, ReadError, Reads};
 use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
 
-/// What a version contains.
+/// A description of the contents of a version or its alternate.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionProfile {
-    /// Its dataset.
+    /// The ID of the dataset.
     pub dataset_id: u64,
-    /// Its number.
+    /// The number of the version.
     pub version: u64,
-    /// Whether this is of its alternate.
+    /// Whether the profile describes the version's alternate.
     pub alt: bool,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub file_size_bytes: u64,
-    /// What was computed when it was written.
+    /// The profile that strata stored with the version.
     #[serde(flatten)]
     pub contents: StoredProfile,
 }
@@ -54,7 +54,7 @@ pub struct ProfileRequest<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Nobody has authenticated, and no public dataset has this id. A private one may or may not.
-    #[error("no public dataset, and nobody who may own one")]
+    #[error("the dataset is not public, and the request has no credentials")]
     Unauthenticated,
     #[error("no such dataset")]
     DatasetNotFound,

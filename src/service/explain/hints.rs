@@ -18,9 +18,8 @@ use crate::service::read::hints::{self, Comparable, deep_sort_hint};
 use crate::storage::profile::{PathIndex, StoredProfile};
 use crate::storage::reader::VersionReader;
 
-/// How a path gets a shredded column.
-const INDEX: &str =
-    "To shred the path in later versions, list it in `always` of `index` (see docs/guides/tune.md, Tuning)";
+/// How a path gets a shredded column. The dashboard puts a link behind it.
+const INDEX: &str = "To index the path in later versions, list it in `index.always`";
 
 /// Absent paths for which the nearest one that exists is looked for.
 const SUGGESTED: usize = 5;
@@ -34,7 +33,7 @@ pub(super) fn hints(
 ) -> Vec<String> {
     let mut hints = Vec::new();
     if explanation.frozen {
-        hints.push("The dataset is frozen, so a read of it is 410.".to_owned());
+        hints.push("The dataset is frozen, so requests for it return 410.".to_owned());
     }
     if !explanation.ignored.is_empty() {
         let name = |ignored: &IgnoredParameter| match ignored.nearest {
@@ -42,7 +41,7 @@ pub(super) fn hints(
             None => ignored.name.clone(),
         };
         let names: Vec<String> = explanation.ignored.iter().map(name).collect();
-        hints.push(format!("Ignored parameters, which no read knows: {}.", names.join(", ")));
+        hints.push(format!("Ignored unknown parameters: {}.", names.join(", ")));
     }
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
@@ -58,23 +57,23 @@ pub(super) fn hints(
     keys(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
-            "{} may fetch documents twice, because it must find its columns first, unless it holds all entities in \
-             their order. json, jsonl and xml need no columns.",
+            "With the format {}, strata might fetch documents twice, because it must find the columns first. To avoid \
+             this, use json, jsonl, or xml. You can also return all entities in their stored order.",
             request.format.name()
         ));
     }
     for operator in explanation.operators.iter().filter(|operator| operator.spills > 0) {
         let name = operator.operator.split(':').next().unwrap_or_default();
         hints.push(format!(
-            "{name} wrote {} to disk. More `query.memory_bytes`, or a `limit`, keeps it in memory.",
+            "{name} spilled {} to disk. To avoid this, raise `query.memory_bytes` or set a `limit`.",
             size(operator.spilled_bytes)
         ));
     }
     if let Some(bytes) = explanation.documents.spilled_bytes {
         let enough = size(reader.layout().document_bytes.saturating_mul(2));
         hints.push(format!(
-            "The documents were sorted on disk ({}). A smaller `limit`, or a `cache.memory_bytes` of {enough} or \
-             more, avoids this.",
+            "The documents were sorted on disk ({}). To avoid this, use a smaller `limit`, or set \
+             `cache.memory_bytes` to {enough} or more.",
             size(bytes)
         ));
     }
@@ -88,8 +87,8 @@ fn one_column(profile: &StoredProfile) -> Option<String> {
     let name = Path::parse(&field.path).ok()?.keys().concat();
     let delimiter = foreign_delimiter(&name)?;
     Some(format!(
-        "The only field is named `{name}`. The source may be a table with {delimiter} between the cells. csv needs \
-         commas, tsv needs tabs (see docs/reference/import-semantics.md, Sources)."
+        "The only field is named `{name}`, so the source might be a table whose cells are separated by {delimiter}. \
+         csv requires commas, and tsv requires tabs."
     ))
 }
 
@@ -103,8 +102,8 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         |conditions: &[PathValue]| -> Vec<Path> { conditions.iter().map(|condition| condition.path.clone()).collect() };
     let ranges = |bound: RangeBound| conditions(&request.ranges[bound as usize]);
     let steps = [
-        ("keep_field", request.keep.clone(), "keeps nothing for it"),
-        ("drop_field", request.drop.clone(), "removes nothing for it"),
+        ("keep_field", request.keep.clone(), "keeps nothing for this path"),
+        ("drop_field", request.drop.clone(), "removes nothing for this path"),
         ("filter", conditions(&request.filters), "finds nothing"),
         ("filter_contains", conditions(&request.filters_contain), "finds nothing"),
         ("filter_gt", ranges(RangeBound::Greater), "finds nothing"),
@@ -115,7 +114,7 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         (
             "dedup_key",
             if request.dedup { request.dedup_key.clone() } else { Vec::new() },
-            "treats all entities as equal in it",
+            "treats all entities as equal at this path",
         ),
     ];
     // What is left of an object is compared.
@@ -138,10 +137,10 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
                     }
                     Some(nearest) => format!("Did you mean `{nearest}`?"),
                 };
-                hints.push(format!("No entity of this version has `{text}`, so `{step}` {consequence}. {instead}"));
+                hints.push(format!("No entity in this version has `{text}`, so `{step}` {consequence}. {instead}"));
             } else if is_later && !reshape.sees(path.keys()) && !(step == "dedup_key" && is_partly_kept(&path)) {
                 hints.push(format!(
-                    "include_source, keep_field or drop_field removes `{text}` before `{step}` runs, so `{step}` \
+                    "include_source, keep_field, or drop_field removes `{text}` before `{step}` runs, so `{step}` \
                      {consequence}."
                 ));
             } else {
@@ -151,12 +150,11 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         }
     }
     if request.strict && !absent.is_empty() {
-        hints.push("With `strict=true` this read is 400, because it names unknown fields.".to_owned());
+        hints.push("With `strict=true`, this request returns 400, because it contains unknown fields.".to_owned());
     }
     if !request.keywords.is_empty() && reshape.hides_fields() {
-        hints.push(
-            "`keywords` does not search fields that include_source, keep_field or drop_field has removed.".to_owned(),
-        );
+        hints
+            .push("`keywords` does not search fields removed by include_source, keep_field, or drop_field.".to_owned());
     }
     absent
 }
@@ -175,8 +173,9 @@ fn predicates(
                 let reads_documents = access::choose(reader, &predicate).reads_documents();
                 if !keywords.sees_everything() && reads_documents && explanation.scan.is_some() {
                     hints.push(
-                        "`keywords` reads the documents that may match, because an earlier step removes fields. \
-                         Without include_source=false, keep_field and drop_field, the search text alone decides."
+                        "`keywords` reads the documents that might match, because an earlier step removes fields. \
+                         Without include_source=false, keep_field, or drop_field, `keywords` reads only the full-text \
+                         column."
                             .to_owned(),
                     );
                 }
@@ -192,13 +191,13 @@ fn predicates(
             Access::ShreddedColumn(_) | Access::Search => continue,
             // Texts are looked up without one.
             Access::Shapes if predicate.searched().is_some() => continue,
-            Access::Shapes if compare.needs_exact_text() => "reads the documents of the entities that have it",
-            Access::Shapes => "reads the search text of the entities that have it",
-            Access::SearchThenDocuments => "scans the search text, and reads the documents of its matches",
-            Access::Documents => "reads the documents",
+            Access::Shapes if compare.needs_exact_text() => "reads the documents of the entities that have the path",
+            Access::Shapes => "reads the full-text column of the entities that have the path",
+            Access::SearchThenDocuments => "scans the full-text column, then reads the documents of its matches",
+            Access::Documents => "reads documents",
         };
         if explanation.scan.is_some() {
-            hints.push(format!("`{path}` has no shredded column: `{name}` on it {what}. {INDEX}."));
+            hints.push(format!("`{path}` has no indexed column, so `{name}` {what}. {INDEX}."));
         }
     }
 }
@@ -215,19 +214,19 @@ fn keys(
         let is_pointless = Path::from_keys([field.as_str()]).is_ok_and(|path| is_pointless(&path));
         hints.extend((!is_pointless).then(|| match reader.layout().shredded(std::slice::from_ref(field)) {
             Some(_) => {
-                format!("`{field}` is an array in some entities, so a sort by it always reads the documents.")
+                format!("`{field}` is an array in some entities, so sorting by it always requires reading documents.")
             }
             None => format!(
-                "`{field}` has no shredded column: the sort by it reads the documents. {INDEX}. This helps if the \
-                 field holds scalars only."
+                "`{field}` has no indexed column, so sorting by it requires reading documents. {INDEX}. Indexing \
+                 helps if the field contains only scalars."
             ),
         }));
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {
         hints.push(
-            "This dedup reads the documents. Only whole entities have a stored hash, without denull, keep_field and \
-             drop_field. A `dedup_key`, and a `keep_field` of top-level names, need no documents where the fields have \
-             shredded columns and hold scalars alone."
+            "This `dedup` requires reading documents. strata stores hashes only for whole entities, not for entities \
+             changed by denull, keep_field, or drop_field. To avoid reading documents, set `dedup_key`, or set \
+             `keep_field` to top-level fields that have indexed columns and contain only scalars."
                 .to_owned(),
         );
     }

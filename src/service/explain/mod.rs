@@ -70,7 +70,7 @@ impl Reads {
         observer.over(StageName::Encode);
         let total_us = microseconds(started.elapsed());
 
-        let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("an answer was made that nobody saw")));
+        let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("nothing observed the response")));
         let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = observer;
         let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
         let query = &self.config.query;

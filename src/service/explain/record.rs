@@ -14,181 +14,182 @@ use crate::service::admission::Weight;
 use crate::service::export_cache::ExportState;
 use crate::service::read::observer::StageName;
 
-/// What a read did, and what it took.
+/// An explanation of a request: its plans, and the cost of running them.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Explanation {
     /// Always true.
     pub ok: bool,
-    /// The dataset.
+    /// The ID of the dataset.
     pub dataset_id: u64,
-    /// Its slug.
+    /// The slug of the dataset.
     pub name_slug: String,
-    /// The number of the version that was read.
+    /// The number of the version.
     pub version: u64,
-    /// Whether its alternate was read.
+    /// Whether the request is for the alternate of the version.
     pub alt: bool,
-    /// Whether the dataset is frozen, so that reads of it are refused.
+    /// Whether the dataset is frozen. Requests for a frozen dataset return 410.
     pub frozen: bool,
-    /// Entities in what was read.
+    /// The number of entities in the version or alternate.
     pub entity_count: u64,
-    /// Bytes of all their documents.
+    /// The size of all documents in bytes.
     pub document_bytes: u64,
-    /// The parameters that differ from their defaults, in the order in which they are applied.
+    /// The parameters that differ from their defaults, in the order in which strata applies them.
     pub request: Vec<RequestParameter>,
-    /// Parameters that no read takes.
+    /// The names of unknown parameters, which strata ignored.
     #[schema(value_type = Vec<String>)]
     pub ignored: Vec<IgnoredParameter>,
-    /// The answer.
+    /// The response, which strata built and discarded.
     pub answer: AnswerUse,
-    /// The stages that there were, one after the other.
+    /// The stages of the request, in the order in which they ran.
     pub stages: Vec<StageTime>,
-    /// Microseconds from the first to the last of them.
+    /// The time in microseconds from the start of the first stage to the end of the last one.
     pub total_us: u64,
-    /// The work that the read was held for before it ran.
+    /// The estimated work of the request.
     pub work: WorkUse,
-    /// Where the answer to the same read lay ready; null from the command line, which knows no server's caches.
+    /// Whether the response was already cached. Null on the command line, which has no response cache.
     pub kept: Option<KeptAnswer>,
-    /// The logical plan, an operator on each line, indented.
+    /// The logical plan, with one operator per line, indented by depth.
     pub logical_plan: String,
-    /// What was made of it; null where nothing changed.
+    /// The logical plan after optimization. Null if the optimizer changed nothing.
     pub optimized_plan: Option<String>,
-    /// The physical plan, each operator before its inputs.
+    /// The operators of the physical plan. Each operator precedes its inputs.
     pub operators: Vec<PlanOperator>,
-    /// The scan of the version; null where nothing had to be scanned, and where other nodes scanned a part.
+    /// The scan of the version. Null if nothing had to be scanned, or if other nodes scanned a part.
     pub scan: Option<ScanUse>,
-    /// How other nodes helped to select; null where none was asked.
+    /// How other nodes helped to select entities. Null if the query was not distributed.
     pub distributed: Option<DistributedUse>,
-    /// Pages of documents.
+    /// The document pages that the request read.
     pub documents: DocumentUse,
-    /// Parts of the file, from the cache or from the store.
+    /// The parts of the file that the request read from the cache or from the store.
     pub parts: PartUse,
-    /// What could make it cheaper, and what to know.
+    /// Suggestions for making the request cheaper, and possible mistakes in the request.
     pub hints: Vec<String>,
 }
 
-/// A parameter that no read takes. Its JSON form is its name.
+/// An unknown parameter, which strata ignores. Its JSON form is its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct IgnoredParameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: String,
-    /// The parameter that it was perhaps meant to be.
+    /// The known parameter with the most similar name.
     #[serde(skip)]
     pub nearest: Option<&'static str>,
 }
 
 impl fmt::Display for IgnoredParameter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "`{}` is ignored, because no read knows it", self.name)?;
-        self.nearest.map_or(Ok(()), |nearest| write!(out, ". Did you mean `{nearest}`?"))
+        write!(out, "Ignored unknown parameter `{}`.", self.name)?;
+        self.nearest.map_or(Ok(()), |nearest| write!(out, " Did you mean `{nearest}`?"))
     }
 }
 
-/// A parameter of a read.
+/// A parameter of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RequestParameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: &'static str,
-    /// Its value as it was understood.
+    /// The value of the parameter, as strata parsed it.
     pub value: String,
 }
 
-/// The answer that was made and discarded.
+/// The response, which strata built and discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AnswerUse {
-    /// Entities in it, or the count that it holds.
+    /// The number of entities in the response. With `count=true`, the count that the response contains.
     pub total: u64,
-    /// Entities that match, where `total` asks for them; null otherwise.
+    /// The number of entities that match. Null unless the request sets `total`.
     pub matches: Option<u64>,
-    /// Its content type.
+    /// The content type of the response.
     pub content_type: &'static str,
-    /// Bytes of its body, not compressed.
+    /// The size of the uncompressed body in bytes.
     pub body_bytes: u64,
-    /// Whether it came in parts.
+    /// Whether strata streamed the response.
     pub streamed: bool,
-    /// Columns of a table; null for other formats.
+    /// The number of columns if the response is a table. Null for other formats.
     pub columns: Option<u64>,
 }
 
-/// How long a stage took.
+/// The duration of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StageTime {
     /// The stage.
     pub stage: StageName,
-    /// Microseconds.
+    /// The duration in microseconds.
     pub duration_us: u64,
 }
 
-/// The work of a read as it is estimated before it runs.
+/// The work of a request, which strata estimates before it runs the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WorkUse {
-    /// Its work in bytes, for the worst case.
+    /// The estimated work in bytes, in the worst case.
     pub work_bytes: u64,
-    /// Above this, `query.medium_bytes`, it is not light.
+    /// The value of `query.medium_bytes`. A query with more work is medium or heavy.
     pub medium_bytes: u64,
-    /// Above this, `query.heavy_bytes`, it is heavy.
+    /// The value of `query.heavy_bytes`. A query with more work is heavy.
     pub heavy_bytes: u64,
-    /// Its weight, which decides whose permits it takes and whose threads execute it.
+    /// The class of the query. Each class has its own permits and threads.
     pub weight: Weight,
-    /// Whether it is heavy.
+    /// Whether the query is heavy.
     pub heavy: bool,
 }
 
-/// Where the answer lay ready when the explanation was asked for.
+/// The cached responses to the same request, as of the start of the explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeptAnswer {
-    /// Whether it may be kept at all: no sample without a seed is.
+    /// Whether strata can cache the response. strata does not cache samples without a seed.
     pub cacheable: bool,
-    /// The codings in which it was in the cache of small answers.
+    /// The content encodings in which the response was already cached.
     pub response: Vec<&'static str>,
-    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null
-    /// for nothing.
+    /// The state of the Parquet export in the export cache: `made`, `being_made`, or `too_large`. `too_large` means
+    /// that the export did not fit into the cache. Null if the cache did not contain the export.
     #[schema(value_type = Option<String>)]
     pub export: Option<ExportState>,
 }
 
-/// Pages of documents, each counted once.
+/// Document pages. Each page is counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DocumentUse {
-    /// All of the file's.
+    /// The number of document pages in the file.
     pub pages: u64,
-    /// Read to select: to verify predicates, and for keys that no column holds.
+    /// Pages that strata read to select entities: to verify predicates, or because no column contained the keys for
+    /// `sort` or `dedup`.
     pub pages_to_select: u64,
-    /// Read for the answer.
+    /// Pages that strata read to build the response.
     pub pages_to_answer: u64,
-    /// Read for neither.
+    /// Pages that strata did not read.
     pub pages_not_read: u64,
-    /// Bytes of documents that were put in order by way of the disk; null where that was not needed.
+    /// The size in bytes of the documents that strata sorted on disk. Null if strata sorted no documents on disk.
     pub spilled_bytes: Option<u64>,
 }
 
-/// Parts of the file, from the cache or from the store.
+/// The parts of the file that the request read from the cache or from the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PartUse {
     /// The footer.
     pub footers: LookupUse,
-    /// Columns of row groups.
+    /// Column chunks.
     pub columns: LookupUse,
     /// Bloom filters.
     pub bloom_filters: LookupUse,
-    /// Entries and lists of the keyword index.
+    /// Entries and posting lists of the keyword index.
     pub keyword_index: LookupUse,
-    /// Shapes of row groups.
+    /// Path indexes of row groups.
     pub shapes: LookupUse,
-    /// Pages of documents.
+    /// Document pages.
     pub document_pages: LookupUse,
-    /// Requests to the store.
+    /// The number of requests to the store.
     pub requests: u64,
-    /// Bytes that they fetched.
+    /// The number of bytes that strata fetched from the store.
     pub request_bytes: u64,
 }
 
-/// Look-ups in the cache.
+/// Lookups in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LookupUse {
-    /// Those that found the part.
+    /// Lookups that found the part in the cache.
     pub hits: u64,
-    /// Those that did not.
+    /// Lookups that did not find the part in the cache.
     pub misses: u64,
 }
 

@@ -17,7 +17,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let alt = if self.alt { ", alternate" } else { "" };
         let (id, slug, version) = (self.dataset_id, &self.name_slug, self.version);
-        writeln!(out, "Read of dataset {id} ({slug}), version {version}{alt}")?;
+        writeln!(out, "Query on dataset {id} ({slug}), version {version}{alt}")?;
         let entities = counted(self.entity_count, "entity", "entities");
         writeln!(out, "  {entities}, {} of documents", size(self.document_bytes))?;
         self.request(out)?;
@@ -36,7 +36,7 @@ impl fmt::Display for Explanation {
         match &self.scan {
             Some(used) => scan(out, used)?,
             None if self.distributed.is_some() => {}
-            None => writeln!(out, "\nScan\n  none: no entity had to be read")?,
+            None => writeln!(out, "\nScan\n  none: no entities had to be read")?,
         }
         self.file(out)?;
         if !self.hints.is_empty() {
@@ -64,20 +64,20 @@ impl Explanation {
 
     fn answer(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let answer = &self.answer;
-        writeln!(out, "\nAnswer")?;
+        writeln!(out, "\nResponse")?;
         let total = if self.is_count() {
             format!("a count of {}", number(answer.total))
         } else {
             counted(answer.total, "entity", "entities")
         };
-        let parts = if answer.streamed { "in parts" } else { "whole" };
+        let parts = if answer.streamed { "streamed" } else { "not streamed" };
         write!(out, "  {total}, {} of {}", size(answer.body_bytes), answer.content_type)?;
         if let Some(columns) = answer.columns {
             write!(out, ", {}", counted(columns, "column", "columns"))?;
         }
         writeln!(out, ", {parts}")?;
         if let Some(matches) = answer.matches {
-            writeln!(out, "  {} in all, whatever the page", counted(matches, "entity matches", "entities match"))?;
+            writeln!(out, "  {} in total, across all pages", counted(matches, "entity matches", "entities match"))?;
         }
         let work = &self.work;
         let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
@@ -86,17 +86,17 @@ impl Explanation {
             Weight::Medium => "medium",
             Weight::Light => "light",
         };
-        let limits = format!("query.medium_bytes is {medium}, query.heavy_bytes {heavy}");
-        writeln!(out, "  work of {bytes} estimated: {weight} ({limits})")?;
+        let limits = format!("query.medium_bytes is {medium}, query.heavy_bytes is {heavy}");
+        writeln!(out, "  estimated work: {bytes}, {weight} ({limits})")?;
         match &self.kept {
             Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
-            None => writeln!(out, "  cache of answers: only a server has one")?,
+            None => writeln!(out, "  response cache: not available on the command line")?,
         }
         writeln!(out, "\nTime")?;
         for stage in &self.stages {
             writeln!(out, "  {:>10}  {}", duration(stage.duration_us), stage.stage.about())?;
         }
-        writeln!(out, "  {:>10}  in total", duration(self.total_us))
+        writeln!(out, "  {:>10}  total", duration(self.total_us))
     }
 
     fn is_count(&self) -> bool {
@@ -105,11 +105,11 @@ impl Explanation {
 
     fn file(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let documents = &self.documents;
-        writeln!(out, "\nPages of documents")?;
+        writeln!(out, "\nDocument pages")?;
         for (pages, what) in [
             (documents.pages, "in the file"),
-            (documents.pages_to_select, "read to select"),
-            (documents.pages_to_answer, "read for the answer"),
+            (documents.pages_to_select, "read to select entities"),
+            (documents.pages_to_answer, "read for the response"),
             (documents.pages_not_read, "not read"),
         ] {
             writeln!(out, "  {:>10}  {what}", number(pages))?;
@@ -122,10 +122,10 @@ impl Explanation {
         for (LookupUse { hits, misses }, what) in [
             (parts.footers, "footer"),
             (parts.bloom_filters, "bloom filters"),
-            (parts.keyword_index, "entries and lists of the keyword index"),
-            (parts.shapes, "shapes of row groups"),
-            (parts.columns, "columns of row groups"),
-            (parts.document_pages, "pages of documents"),
+            (parts.keyword_index, "keyword index entries and posting lists"),
+            (parts.shapes, "path indexes of row groups"),
+            (parts.columns, "column chunks"),
+            (parts.document_pages, "document pages"),
         ] {
             if hits + misses > 0 {
                 writeln!(out, "  {:>10}  {:>10}  {what}", number(hits), number(misses))?;
@@ -138,14 +138,12 @@ impl Explanation {
 
 fn lies_ready(kept: &KeptAnswer) -> String {
     match (kept.cacheable, kept.export) {
-        (false, _) => "never kept: each request without a seed makes a new sample".to_owned(),
-        (true, Some(ExportState::Made)) => "kept on disk: a read takes the export from there".to_owned(),
-        (true, Some(ExportState::BeingMade)) => "being made for the cache on disk".to_owned(),
-        (true, Some(ExportState::TooLarge)) => "not kept: it does not fit into the cache of exports".to_owned(),
-        (true, None) if kept.response.is_empty() => "this answer is not in the cache of answers".to_owned(),
-        (true, None) => {
-            format!("kept in memory, coded as {}: a read with this coding gets it", kept.response.join(", "))
-        }
+        (false, _) => "never cached: without a seed, each request draws a new sample".to_owned(),
+        (true, Some(ExportState::Made)) => "cached on disk: requests use this export".to_owned(),
+        (true, Some(ExportState::BeingMade)) => "the export is being built for the disk cache".to_owned(),
+        (true, Some(ExportState::TooLarge)) => "not cached: the export does not fit into the export cache".to_owned(),
+        (true, None) if kept.response.is_empty() => "not in the response cache".to_owned(),
+        (true, None) => format!("cached in memory with these encodings: {}", kept.response.join(", ")),
     }
 }
 
@@ -169,13 +167,13 @@ fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
 fn distributed(out: &mut Formatter<'_>, used: &DistributedUse) -> fmt::Result {
     writeln!(out, "\nNodes\n  row groups     to read        rows       bytes  node")?;
     for NodeUse { node, is_own, row_groups, stored_bytes, rows, bytes } in &used.nodes {
-        let own = if *is_own { " (this one)" } else { "" };
+        let own = if *is_own { " (this node)" } else { "" };
         let [row_groups, rows] = [number(*row_groups), number(*rows)];
         let [stored, bytes] = [size(*stored_bytes), size(*bytes)];
         writeln!(out, "  {row_groups:>10}  {stored:>10}  {rows:>10}  {bytes:>10}  {}{own}", one_line(node))?;
     }
     match &used.fallback {
-        Some(reason) => writeln!(out, "  run again on this node alone: {}", one_line(reason)),
+        Some(reason) => writeln!(out, "  ran again on this node only: {}", one_line(reason)),
         None => Ok(()),
     }
 }
@@ -186,12 +184,12 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     write!(out, "  row groups: {} in total, {} scanned", number(groups.total), number(groups.scanned))?;
     for (count, why) in [
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
-        (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
-        (groups.pruned_by_texts, "pruned by the minimum and maximum of texts"),
+        (groups.pruned_by_numbers, "pruned by the minimum and maximum numeric values"),
+        (groups.pruned_by_texts, "pruned by the minimum and maximum string values"),
         (groups.pruned_by_keyword_index, "pruned by keyword index"),
         (groups.pruned_by_hash_index, "pruned by hash index"),
-        (groups.pruned_by_order, "pruned by the order"),
-        (groups.outside_positions, "outside of the positions"),
+        (groups.pruned_by_order, "pruned by the top-k threshold"),
+        (groups.outside_positions, "outside the requested positions"),
         (groups.not_reached, "not reached"),
     ] {
         if count > 0 {
@@ -208,10 +206,10 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
         writeln!(out, "  verified in documents: {before} -> {after}, {pages}")?;
     }
     if let Some(rows) = scan.left_out_early {
-        writeln!(out, "  left out early, not among the first of the order: {}", number(rows))?;
+        writeln!(out, "  entities skipped by the top-k threshold: {}", number(rows))?;
     }
     if let Some(rows) = scan.duplicates_left_out {
-        writeln!(out, "  left out early, because another one with the same key comes first: {}", number(rows))?;
+        writeln!(out, "  duplicates skipped during the scan: {}", number(rows))?;
     }
     for (name, keys) in [("sort", &scan.sort), ("dedup", &scan.dedup)] {
         if let Some(KeyUse { by, access, column, pages }) = keys {
@@ -219,7 +217,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
             write!(out, "  {name} by {}: from {from}", one_line(by))?;
             match pages {
                 0 => writeln!(out)?,
-                pages => writeln!(out, ", {} of documents", counted(*pages, "page", "pages"))?,
+                pages => writeln!(out, ", {}", counted(*pages, "document page", "document pages"))?,
             }
         }
     }
@@ -234,7 +232,7 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
     }
     if let Some(shapes) = &used.shapes {
         let (settled, left) = (number(shapes.settled), number(shapes.left_to_documents));
-        writeln!(out, "    shapes: row groups: {settled} settled without documents, {left} left to documents")?;
+        writeln!(out, "    path index: row groups: {settled} decided without documents, {left} verified in documents")?;
     }
     if let Some(whole) = used.settled_by_statistics.filter(|whole| *whole > 0) {
         let row_groups = counted(whole, "row group", "row groups");
@@ -245,7 +243,7 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
     write!(out, "    keyword index: {entities}; row groups:")?;
     let mut separator = "";
     for (count, what) in
-        [(index.exact, "exact"), (index.candidates, "with candidates"), (index.left_to_scan, "left to the scan")]
+        [(index.exact, "exact"), (index.candidates, "with candidates"), (index.left_to_scan, "scanned instead")]
     {
         if count > 0 {
             write!(out, "{separator} {} {what}", number(count))?;
@@ -257,16 +255,16 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
 
 fn source(access: AccessName, shredded: Option<&str>) -> String {
     match access {
-        AccessName::ShreddedColumn => format!("the shredded column {}", one_line(shredded.unwrap_or_default())),
-        AccessName::SearchText => "the search text".to_owned(),
-        AccessName::SearchTextAndShapes => "the search text and shapes".to_owned(),
-        AccessName::SearchTextThenDocuments => "the search text, then documents".to_owned(),
+        AccessName::ShreddedColumn => format!("the indexed column {}", one_line(shredded.unwrap_or_default())),
+        AccessName::SearchText => "the full-text column".to_owned(),
+        AccessName::SearchTextAndShapes => "the full-text column and the path index".to_owned(),
+        AccessName::SearchTextThenDocuments => "the full-text column, then documents".to_owned(),
         AccessName::Documents => "documents".to_owned(),
         AccessName::StoredHashes => "the stored hashes".to_owned(),
-        AccessName::Codes => "the codes of values".to_owned(),
-        AccessName::HashIndex => format!("the hash index of the column {}", one_line(shredded.unwrap_or_default())),
-        AccessName::KeptSet => "the kept first entities of groups".to_owned(),
-        AccessName::KeptOrder => format!("the kept order of the column {}", one_line(shredded.unwrap_or_default())),
+        AccessName::Codes => "the cached codes".to_owned(),
+        AccessName::HashIndex => format!("the hash index of column {}", one_line(shredded.unwrap_or_default())),
+        AccessName::KeptSet => "the cached first entity of each group".to_owned(),
+        AccessName::KeptOrder => format!("the cached order of column {}", one_line(shredded.unwrap_or_default())),
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Making {
 
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    #[error("the cache or the disk has no room")]
+    #[error("the cache or the disk is full")]
     NoRoom,
     #[error(transparent)]
     Disk(#[from] io::Error),
@@ -96,7 +96,7 @@ impl Making {
             Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
             Some(Err(Stopped::Disk(error))) => {
                 self.has_made_room(&error);
-                tracing::warn!(%error, directory = %self.files.directory.path().display(), "an export is not kept");
+                tracing::warn!(%error, directory = %self.files.directory.path().display(), "failed to cache export");
                 Progress::GivenUp
             }
             Some(Err(Stopped::Failed(error))) => Progress::Failed(error),

@@ -56,7 +56,7 @@ impl Drop for MadeFile {
 pub(super) fn remove(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, path = %path.display(), "a file of the exports stays behind");
+            tracing::warn!(%error, path = %path.display(), "failed to remove cached export");
         }
         _ => {}
     }
@@ -64,7 +64,7 @@ pub(super) fn remove(path: &Path) {
 
 /// The making ended without a word, as by a panic, which is logged where it arose.
 pub(super) fn vanished() -> ReadError {
-    unreadable(io::Error::other("the making of an export was cut off"))
+    unreadable(io::Error::other("the job that built the export ended unexpectedly"))
 }
 
 pub(super) fn unreadable(error: io::Error) -> ReadError {

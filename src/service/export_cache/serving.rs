@@ -145,7 +145,7 @@ impl Reading {
                             }
                             // Removed by somebody else, or damaged; or who reads next waits for no longer.
                             Progress::Made(file) => {
-                                tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
+                                tracing::warn!(%error, path = %file.path.display(), "failed to read cached export; rebuilding it");
                                 self.export.files.index().forget_damaged(&self.export.key, file);
                                 return Ok(Some(self.give_up()));
                             }
@@ -192,11 +192,11 @@ pub(super) async fn read_block(
         let mut bytes = vec![0; length(block.end - block.start)];
         file.read_exact_at(&mut bytes, block.start)?;
         if !sums.verify(block.start, &bytes) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "its bytes are not those that were written"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the bytes do not match their checksum"));
         }
         Ok(Bytes::from(bytes).slice(length(at - block.start)..))
     };
-    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the system does not answer");
+    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the file system is not responding");
     directory::ask(name, blocking(read).boxed()).await.map_err(silent)??
 }
 

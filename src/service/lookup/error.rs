@@ -20,13 +20,13 @@ pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
     DatasetNotFound,
-    #[error("no dataset that the user may read")]
+    #[error("the user cannot read a dataset with this ID")]
     NotReadable,
     /// The dataset is private and there was no `Authorization`.
     #[error("the dataset is private")]
     Unauthorized,
     /// The dataset is private and the `Authorization` is not its key.
-    #[error("the key is not the dataset's")]
+    #[error("the private key is wrong")]
     Forbidden,
     #[error("the dataset is frozen")]
     Frozen,
@@ -36,27 +36,27 @@ pub enum ReadError {
     AltNotFound(VersionNumber),
     #[error("the query took longer than {seconds} s")]
     Timeout { seconds: u64 },
-    #[error("the query needed more memory than queries may hold")]
+    #[error("the query ran out of memory")]
     OutOfMemory,
     #[error("{0}")]
     OutOfDisk(String),
-    #[error("the query needs more disk than the {limit_bytes} bytes that it may have")]
+    #[error("the query needs more than {limit_bytes} bytes of disk space, the limit per client")]
     SpillTooLarge {
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
     },
-    #[error("the query needs more memory than the {limit_bytes} bytes that it may have")]
+    #[error("the query needs more than {limit_bytes} bytes of memory, the limit per client")]
     QueryTooLarge {
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
     },
-    #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
+    #[error("the response needs {needed_bytes} bytes of memory, but the limit per client is {limit_bytes} bytes")]
     TooMuchMemory {
         needed_bytes: u64,
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
     },
-    #[error("the answer needs {needed_bytes} bytes of disk, and may have {limit_bytes}")]
+    #[error("the response needs {needed_bytes} bytes of disk space, but the limit per client is {limit_bytes} bytes")]
     TooMuchDisk {
         needed_bytes: u64,
         /// What `query.spill_bytes` allows.
@@ -68,14 +68,14 @@ pub enum ReadError {
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns { limit: usize },
-    #[error("the request names {} unknown fields", .0.len())]
+    #[error("unknown fields in the request: {}", .0.len())]
     UnknownFields(Arc<[UnknownField]>),
-    #[error("the catalog is not available")]
+    #[error("the metadata database is unavailable")]
     CatalogUnavailable { reason: Unavailability, source: Arc<CatalogError> },
     /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
-    #[error("an entity would take more than {limit_bytes} bytes")]
+    #[error("an entity exceeds {limit_bytes} bytes in this format")]
     EntityTooLarge { limit_bytes: usize },
-    #[error("the version cannot be read")]
+    #[error("failed to read the version")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
 

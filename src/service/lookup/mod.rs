@@ -101,9 +101,9 @@ impl Lookups {
                 Ok(None) => return,
                 Ok(Some(changes)) => {
                     let lost = self.hear(changes).await;
-                    tracing::info!(cause = %Causes(&lost), "changes elsewhere are not heard of for now");
+                    tracing::info!(error = %Causes(&lost), "lost the LISTEN connection; polling for changes");
                 }
-                Err(error) => tracing::debug!(cause = %Causes(&error), "changes elsewhere are not heard of"),
+                Err(error) => tracing::debug!(error = %Causes(&error), "failed to listen for changes"),
             }
             // Not all processes at the same moment.
             tokio::time::sleep(HEAR_AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;

@@ -31,7 +31,7 @@ use crate::storage::{StorageError, durable};
 /// The file that marks a data directory which is a backup that was not finished.
 pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 
-const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
+const INCOMPLETE_TEXT: &str = "This backup is in progress or was interrupted. It is incomplete and cannot be used.\n";
 
 const PARTIAL_CATALOG: &str = "catalog.partial";
 
@@ -65,10 +65,10 @@ pub struct BackedUp {
 /// No backup was made. What there is of it is marked as not complete, and can be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    #[error("{} is not empty: a backup needs a new or empty directory", .0.display())]
+    #[error("{} is not empty; choose a new or empty directory", .0.display())]
     NotEmpty(PathBuf),
     #[error(
-        "{} is inside {}, which is to be backed up; choose another directory, best on another disk",
+        "{} is inside {}, which is part of the backup; choose another directory, preferably on another disk",
         directory.display(),
         within.display()
     )]
@@ -76,21 +76,21 @@ pub enum BackupError {
     #[error("{}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     /// The catalog failed, or the hold on the files was lost.
-    #[error("the catalog")]
+    #[error("the metadata database")]
     Catalog(#[from] CatalogError),
     #[error("the backup's store")]
     Store(#[source] StorageError),
     /// The copy of the catalog is damaged, as the catalog then is.
-    #[error("the catalog is damaged: {reason}; `strata check` lists all damage")]
+    #[error("the metadata database is damaged: {reason}; to list all damage, run `strata check`")]
     Damaged { reason: String },
-    #[error("the record {file} of the catalog's files cannot be backed up")]
+    #[error("cannot back up file record {file} in the metadata database")]
     Record { file: FileId, source: CatalogError },
     #[error(transparent)]
     File(#[from] UnusableFile),
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the file {path} cannot be copied ({versions})")]
+#[error("cannot copy the file {path} ({versions})")]
 pub struct UnusableFile {
     path: String,
     versions: String,
@@ -191,7 +191,7 @@ impl Maintenance {
     /// Brings one file into the backup and verifies it there; tells whether it is a link.
     async fn back_up_file(&self, file: &VersionFile, target: &Store, files: BackupFiles) -> Result<bool, FileFailure> {
         let path = ObjectPath::from(file.path.as_str());
-        let to = target.file_of(&path).ok_or_else(|| io::Error::other("the backup's store is no directory"))?;
+        let to = target.file_of(&path).ok_or_else(|| io::Error::other("the backup's store is not a directory"))?;
         if let Some(parent) = to.parent() {
             tokio::fs::create_dir_all(parent).await?;
         }

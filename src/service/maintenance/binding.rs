@@ -34,25 +34,26 @@ const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 #[derive(Debug, thiserror::Error)]
 pub enum BindingError {
     #[error(
-        "the store {store} belongs to another catalog than {catalog}: its {IDENTITY} holds {found}, the catalog is {expected}; \
-         correct store.url or catalog.url, restore the catalog from a backup, or give an empty store"
+        "the store {store} belongs to another metadata database: its {IDENTITY} contains {found}, but the metadata database \
+         {catalog} requires {expected}; correct store.url or catalog.url, restore the metadata database from a backup, or \
+         use an empty store"
     )]
     Other { store: String, catalog: String, found: String, expected: String },
     /// The store holds version files and no identity, and the catalog knows none of them.
     #[error(
-        "the store {store} has version files that the catalog {catalog} does not name: it belongs to another catalog; correct \
-         store.url or catalog.url, restore the catalog from a backup, or give an empty store"
+        "the store {store} belongs to another metadata database: none of its version files are in the metadata database \
+         {catalog}; correct store.url or catalog.url, restore the metadata database from a backup, or use an empty store"
     )]
     Unnamed { store: String, catalog: String },
     /// The catalog names files of a store that was given its identity, and this one was not.
     #[error(
-        "the store {store} does not belong to the catalog {catalog}: it has no {IDENTITY}; mount the right store or \
-         correct store.url; if this is the restored store, write {expected} to its {IDENTITY}"
+        "the store {store} does not belong to the metadata database {catalog}: the store has no {IDENTITY}; mount the \
+         correct store or change store.url; if you restored this store, write {expected} to its {IDENTITY}"
     )]
     Missing { store: String, catalog: String, expected: String },
-    #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
+    #[error("the bucket for the store {store} does not exist; create the bucket, or correct store.url")]
     NoBucket { store: String },
-    #[error("the catalog")]
+    #[error("the metadata database")]
     Catalog(#[from] CatalogError),
     #[error("the store")]
     Store(#[from] StorageError),
@@ -145,8 +146,8 @@ impl StoreBinding {
             Ok(()) => Ok(()),
             Err(BindingError::Store(error)) => Err(error),
             Err(error) => {
-                tracing::error!(cause = %Causes(&error), "the store cannot be used");
-                Err(StorageError::gone("whether it is the catalog's own is not known"))
+                tracing::error!(error = %Causes(&error), "failed to verify the store");
+                Err(StorageError::gone("strata cannot verify that the store belongs to the metadata database"))
             }
         }
     }

@@ -72,9 +72,9 @@ pub struct Checked {
 pub enum CheckError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("the store cannot be listed")]
+    #[error("cannot list the files in the store")]
     Store(#[from] StorageError),
-    #[error("files cannot be read at the moment")]
+    #[error("cannot read files at the moment")]
     Unavailable(#[source] StorageError),
 }
 
@@ -82,7 +82,7 @@ pub enum CheckError {
 pub(crate) enum Damage {
     #[error("it is missing")]
     Missing,
-    #[error("it has {found} bytes, and should have {recorded}")]
+    #[error("it has {found} bytes, but should have {recorded}")]
     Size { found: u64, recorded: u64 },
     #[error("its documents have changed")]
     Content,
@@ -135,7 +135,7 @@ impl Maintenance {
         let checked = match self.holding_files(hold).await {
             // A catalog that takes no writes takes no sweep's either.
             Err(CheckError::Catalog(error)) if error.unavailability().is_some() => {
-                tracing::warn!(cause = ?error, "the catalog cannot be written: the files are checked without being held");
+                tracing::warn!(?error, "failed to place a hold on files; checking them without a hold");
                 self.check_held(depth, tell).await
             }
             checked => checked,
@@ -241,7 +241,7 @@ impl Maintenance {
             lost = self.keep_held(hold) => Err(lost.into()),
         };
         if let Err(error) = self.catalog.release_hold(hold).await {
-            tracing::warn!(%error, "the hold on files could not be ended, and ends by itself");
+            tracing::warn!(%error, "failed to release the hold on files; it will expire");
         }
         done
     }
@@ -254,7 +254,7 @@ impl Maintenance {
                 Ok(()) => {}
                 Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
                 // There is time for another try.
-                Err(error) => tracing::warn!(%error, "the hold on files could not be renewed"),
+                Err(error) => tracing::warn!(%error, "failed to renew the hold on files"),
             }
         }
     }
@@ -265,7 +265,7 @@ pub(crate) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Optio
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.is_damage() => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a part of the catalog cannot be read");
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to read part of the metadata database");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -273,13 +273,13 @@ pub(crate) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Optio
 }
 
 pub(crate) fn record_name(file: FileId) -> String {
-    format!("(record {file} of the catalog's files)")
+    format!("(file record {file} in the metadata database)")
 }
 
 pub(crate) fn for_people(versions: Option<&[FileReference]>) -> String {
     match versions {
-        None => "not known".to_owned(),
-        Some([]) => "none; it waits for the sweep".to_owned(),
+        None => "unknown".to_owned(),
+        Some([]) => "none; a sweep will remove the file".to_owned(),
         Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }

@@ -38,22 +38,22 @@ pub(crate) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<
         let path = &key.0;
         let versions = match named(catalog, path).await {
             Ok(versions) => versions,
-            Err(error) => format!("not known: {error}"),
+            Err(error) => format!("unknown: {error}"),
         };
         let damage = match loss {
-            Loss::Answers => "a version file cannot be read; its versions answer 500 until it is restored",
+            Loss::Answers => "failed to read version file; its versions return 500 until you restore the file",
             Loss::Time => {
-                "a version file is damaged where it only saves time; its versions are slower until it is restored"
+                "found damaged optional part of version file; its versions are slower until you restore the file"
             }
         };
-        tracing::error!(path, cause, versions, "{damage}");
+        tracing::error!(path, error = cause, versions, "{damage}");
         said.insert(key, now);
     }
 }
 
 async fn named(catalog: &Catalog, path: &str) -> Result<String, CatalogError> {
     match catalog.file_at(path).await? {
-        None => Ok("none; the catalog does not record it any more".to_owned()),
+        None => Ok("none; the metadata database no longer contains the file".to_owned()),
         Some(file) => {
             let mut references = catalog.references_to(file.id, NAMED + 1).await?;
             let more = if references.len() > NAMED as usize { " and more" } else { "" };

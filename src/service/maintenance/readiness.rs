@@ -22,17 +22,17 @@ const WITHIN: Duration = Duration::from_secs(4);
 /// Why the service is not ready: for the operator's prober, which is anybody, in words that hold no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    #[error("the catalog cannot be written: {0}")]
+    #[error("cannot write to the metadata database: {0}")]
     Catalog(String),
-    #[error("the store cannot be written: {0}")]
+    #[error("cannot write to the store: {0}")]
     Store(String),
     #[error("the store is missing: {0}")]
     StoreMissing(String),
-    #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]
+    #[error("cannot write to the metadata database ({catalog}) or to the store ({store})")]
     Both { catalog: String, store: String },
-    #[error("no file descriptors are left for connections")]
+    #[error("no file descriptors are available for connections")]
     Exhausted,
-    #[error("the service is about to stop")]
+    #[error("the service is shutting down")]
     Draining,
 }
 
@@ -82,7 +82,7 @@ impl Readiness {
         let outcome = self.probe().await;
         match (found.as_ref().map(|found| &found.outcome), &outcome) {
             (Some(Err(before)), Err(now)) if before == now => {}
-            (_, Err(now)) => tracing::warn!(cause = %now, "not ready"),
+            (_, Err(now)) => tracing::warn!(error = %now, "not ready"),
             (Some(Err(_)), Ok(())) => tracing::info!("ready again"),
             (Some(Ok(())) | None, Ok(())) => {}
         }
@@ -95,7 +95,7 @@ impl Readiness {
         let catalog = async {
             match tokio::time::timeout(WITHIN, self.binding.catalog.probe()).await {
                 Ok(written) => written.map_err(|error| {
-                    tracing::debug!(cause = ?error, "the catalog cannot be written");
+                    tracing::debug!(?error, "failed to write to the metadata database");
                     catalog_reason(&error)
                 }),
                 Err(_) => Err(late()),
@@ -108,7 +108,7 @@ impl Readiness {
             };
             match tokio::time::timeout(WITHIN, with_blocking_calls(probe)).await {
                 Ok(written) => written.map_err(StorageError::from).flatten().map_err(|error| {
-                    tracing::debug!(cause = ?error, "the store cannot be written");
+                    tracing::debug!(?error, "failed to write to the store");
                     (matches!(error, StorageError::Gone(_)), store_reason(&error))
                 }),
                 Err(_) => Err((false, late())),
@@ -128,14 +128,14 @@ impl Readiness {
 }
 
 fn late() -> String {
-    format!("it did not answer in {} s", WITHIN.as_secs())
+    format!("it did not respond within {} s", WITHIN.as_secs())
 }
 
 fn catalog_reason(error: &CatalogError) -> String {
     match error {
         CatalogError::Unavailable { reason, .. } => reason.to_string(),
         CatalogError::Damaged { .. } => "it is damaged".to_owned(),
-        _ => "it failed".to_owned(),
+        _ => "an internal error occurred".to_owned(),
     }
 }
 
@@ -147,26 +147,26 @@ fn store_reason(error: &StorageError) -> String {
     }
     match Shortage::of(error) {
         Some(Shortage::Forbidden(Some(permission))) => {
-            return format!("it refuses access: the credentials lack the permission {permission}");
+            return format!("access is denied: the credentials lack the permission {permission}");
         }
-        Some(Shortage::Forbidden(None)) => return "it refuses access: the credentials lack a permission".to_owned(),
-        Some(Shortage::Credentials) => return "it does not accept the credentials".to_owned(),
+        Some(Shortage::Forbidden(None)) => return "access is denied: the credentials lack a permission".to_owned(),
+        Some(Shortage::Credentials) => return "the credentials are not valid".to_owned(),
         _ => {}
     }
     for error in chain(error) {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),
-                ErrorKind::PermissionDenied => return "it is not allowed".to_owned(),
-                ErrorKind::ReadOnlyFilesystem => return "its disk takes no writes".to_owned(),
-                ErrorKind::ConnectionRefused => return "the connection is refused".to_owned(),
+                ErrorKind::PermissionDenied => return "permission denied".to_owned(),
+                ErrorKind::ReadOnlyFilesystem => return "its disk is read-only".to_owned(),
+                ErrorKind::ConnectionRefused => return "the connection was refused".to_owned(),
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
-                    return "the connection breaks off".to_owned();
+                    return "the connection was interrupted".to_owned();
                 }
-                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => return "it cannot be reached".to_owned(),
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => return "it is unreachable".to_owned(),
                 _ => {}
             }
         }
     }
-    "it failed".to_owned()
+    "an internal error occurred".to_owned()
 }

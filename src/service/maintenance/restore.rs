@@ -50,34 +50,34 @@ pub struct Restored {
 /// Nothing was restored: the catalog is as empty as before. Files may be in the store; a later restore uses them.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    #[error("{} is no backup and no data directory: it has no {missing}", directory.display())]
+    #[error("{} is neither a backup nor a data directory: it has no {missing}", directory.display())]
     NoBackup { directory: PathBuf, missing: &'static str },
     #[error("{} {reason}", path.display())]
     Unreadable { path: PathBuf, reason: &'static str },
-    #[error("{} holds a backup that was not finished; make another one", .0.display())]
+    #[error("{} contains an incomplete backup; create a new backup", .0.display())]
     Incomplete(PathBuf),
     #[error(
-        "a process runs on the data directory {}: stop it, so that not both refresh and send webhooks, or restore a backup \
-         of it",
+        "a process is using the data directory {}; stop the process, or restore a backup of the directory instead; \
+         otherwise, two services would refresh the same datasets and send the same webhooks",
         .0.display()
     )]
     InUse(PathBuf),
     #[error("{}", path.display())]
     Directory { path: PathBuf, source: io::Error },
-    #[error("the catalog of the backup")]
+    #[error("the backup's metadata database")]
     Original(#[source] CatalogError),
-    #[error("the catalog of the backup is damaged: {reason}")]
+    #[error("the backup's metadata database is damaged: {reason}")]
     Damaged { reason: String },
-    #[error("the catalog")]
+    #[error("the metadata database")]
     Catalog(#[from] CatalogError),
-    #[error("the store {0} keeps nothing; give a directory or an S3 URL")]
+    #[error("the store {0} is in memory; use a directory or an S3 URL")]
     Volatile(String),
     #[error(transparent)]
     Binding(#[from] BindingError),
     #[error("the store")]
     Store(#[source] StorageError),
     /// The catalog names a file where the service keeps none. It could take the place of something else, or be swept.
-    #[error("the catalog of the backup names the file {0}, and the service gives no file such a path")]
+    #[error("the backup's metadata database contains the file path {0}, which strata never creates")]
     Path(String),
     #[error(transparent)]
     File(#[from] UnusableFile),
@@ -106,7 +106,7 @@ pub async fn restore(
     let data = &config.data.directory;
     for written in [Some(data.clone()), config.store_directory()].into_iter().flatten() {
         if is_inside(&written, directory) {
-            let reason = "is inside of what is restored, which is only read; take a directory beside it";
+            let reason = "is inside the directory that you are restoring; choose another directory";
             return Err(RestoreError::Unreadable { path: written, reason });
         }
     }
@@ -128,16 +128,16 @@ pub async fn restore(
 fn check(directory: &Path) -> Result<(), RestoreError> {
     let unreadable = |path: PathBuf, reason| Err(RestoreError::Unreadable { path, reason });
     if directory.to_str().is_none() {
-        return unreadable(directory.to_owned(), "is no name in UTF-8; give the directory another one");
+        return unreadable(directory.to_owned(), "is not valid UTF-8; rename the directory");
     }
     for suffix in ["", "-wal"] {
         let path = directory.join(format!("{CATALOG_FILE}{suffix}"));
         let Ok(found) = path.metadata() else { continue };
         if !found.is_file() {
-            return unreadable(path, "is no regular file");
+            return unreadable(path, "is not a regular file");
         }
         if found.len() == 0 && suffix.is_empty() {
-            return unreadable(path, "is empty: the catalog of a backup or of a server never is");
+            return unreadable(path, "is empty, so it is not a metadata database");
         }
     }
     Ok(())

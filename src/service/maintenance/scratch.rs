@@ -57,7 +57,7 @@ impl Scratch {
     fn named(parent: &Path) -> Scratch {
         for Abandoned { name, failure, .. } in remove_abandoned(parent) {
             if let Some(error) = failure {
-                tracing::warn!(error, name, "temporary files of an ended process stay behind");
+                tracing::warn!(error, name, "failed to remove temporary files of an exited process");
             }
         }
         let path = parent.join(format!("{PREFIX}{}", hex::encode(rand::random::<[u8; 8]>())));
@@ -85,7 +85,7 @@ impl Scratch {
     /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
     pub(crate) fn restore_or_warn(&self) {
         if let Err(error) = self.restore() {
-            tracing::warn!(%error, path = %self.path.display(), "the directory of temporary files cannot be made");
+            tracing::warn!(%error, path = %self.path.display(), "failed to create the temporary file directory");
         }
     }
 
@@ -180,7 +180,7 @@ fn is_abandoned(directory: &Path) -> bool {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(%error, path = %directory.display(), "temporary files of an ended process may stay behind");
+                tracing::warn!(%error, path = %directory.display(), "failed to check whether temporary files are in use");
                 false
             }
         },

@@ -190,7 +190,7 @@ impl Maintenance {
             match self.catalog.take_scrub(interval, TAKEN).await {
                 Ok(None) => {}
                 Ok(Some(last)) => self.scrub_taken(last, options.bytes_per_s).await,
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the scrub cannot begin"),
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "failed to start scrub"),
             }
         }
     }
@@ -199,10 +199,10 @@ impl Maintenance {
         let mut tell = |damaged: &DamagedFile| {
             tracing::error!(
                 path = damaged.path,
-                cause = damaged.reason,
+                error = damaged.reason,
                 versions = for_people(damaged.versions.as_deref()),
                 intact_copy = damaged.intact_copy,
-                "the scrub found a damaged version file; its versions answer 500 until it is restored"
+                "found a damaged version file; its versions return 500 until you restore the file"
             );
         };
         let scrubbed = tokio::select! {
@@ -211,16 +211,16 @@ impl Maintenance {
         };
         let ended = match scrubbed {
             Ok(Scrubbed { files, bytes, damaged }) => {
-                tracing::info!(files, bytes, damaged, "scrubbed");
+                tracing::info!(files, bytes, damaged, "completed scrub");
                 self.catalog.finish_scrub().await
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the scrub failed");
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to complete scrub");
                 self.catalog.release_scrub().await
             }
         };
         if let Err(error) = ended {
-            tracing::warn!(%error, "the end of a scrub could not be recorded");
+            tracing::warn!(%error, "failed to record the end of the scrub");
         }
     }
 
@@ -228,7 +228,7 @@ impl Maintenance {
         loop {
             tokio::time::sleep(RENEWED).await;
             if let Err(error) = self.catalog.keep_scrub(TAKEN).await {
-                tracing::warn!(%error, "the scrub could not be kept");
+                tracing::warn!(%error, "failed to renew the scrub lease");
             }
         }
     }

@@ -91,9 +91,9 @@ pub struct Swept {
 /// Why a sweep stopped. What it removed is gone; the rest is left for the next.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    #[error("the catalog")]
+    #[error("the metadata database")]
     Catalog(#[from] CatalogError),
-    #[error("the store cannot be swept")]
+    #[error("the store")]
     Store(#[from] StorageError),
 }
 
@@ -131,15 +131,15 @@ impl Maintenance {
         tokio::time::sleep(interval.mul_f64(rand::random())).await;
         loop {
             let mut tell = |file: &SweptFile| match &file.failure {
-                None => tracing::info!(path = file.path, reason = file.reason.name(), "swept a file"),
-                Some(error) => tracing::warn!(path = file.path, error, "a file cannot be removed"),
+                None => tracing::info!(path = file.path, reason = file.reason.name(), "removed file"),
+                Some(error) => tracing::warn!(path = file.path, error, "failed to remove file"),
             };
             match self.sweep(older_than, &mut tell).await {
                 Ok(swept) if swept == Swept::default() => {}
                 Ok(Swept { removed, removed_bytes, failed, held }) => {
-                    tracing::info!(removed, removed_bytes, failed, held, "swept");
+                    tracing::info!(removed, removed_bytes, failed, held, "completed sweep");
                 }
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the sweep failed"),
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "failed to complete sweep"),
             }
             tokio::time::sleep(interval).await;
         }
@@ -209,8 +209,7 @@ impl Sweep<'_> {
         for path in &named {
             tracing::error!(
                 path,
-                "an index of the catalog does not know a file that its table names: it is damaged, `strata check` says \
-                 where; the file stays"
+                "found a damaged index in the metadata database; keeping the file; run `strata check` for details"
             );
         }
         Ok(named)

@@ -113,7 +113,7 @@ impl ExportsAhead {
                 MadeAhead::Failed(error) if error.is_of_a_share() => "gave_way",
                 MadeAhead::Failed(error) => {
                     // Who asks for it is told.
-                    tracing::debug!(%error, dataset = export.dataset.get(), "an export was not made ahead");
+                    tracing::debug!(%error, dataset_id = export.dataset.get(), "failed to build export in advance");
                     "failed"
                 }
             };

@@ -105,7 +105,7 @@ impl BodyMaker<'_> {
 fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReservation>, ReadError> {
     let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
     let are_few = size_bytes as u64 <= WHOLE_BYTES;
-    Ok(if are_few { None } else { Some(engine.reserve("names of columns", size_bytes)?) })
+    Ok(if are_few { None } else { Some(engine.reserve("column names", size_bytes)?) })
 }
 
 /// The outcome of `work` within the time that a query may take.

@@ -64,7 +64,7 @@ async fn hashes(reader: &VersionReader, positions: Range<u64>) -> Result<Vec<Has
         let end = positions.end.min(row_group.first + row_group.rows as u64);
         let column = reader.hashes(number).await?;
         let column = column.as_fixed_size_binary_opt();
-        let column = column.ok_or_else(|| StorageError::Layout("its hashes have another type".to_owned()))?;
+        let column = column.ok_or_else(|| StorageError::Layout("its hash column has an unexpected type".to_owned()))?;
         for row in position - row_group.first..end - row_group.first {
             hashes.push(column.value(row as usize).try_into().unwrap_or_default());
         }

@@ -65,7 +65,7 @@ fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<St
 }
 
 /// What to do with texts that are meant as numbers.
-const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numbers there.";
+const TYPED: &str = "If the source is csv or tsv, import it again with `infer_types` to get numbers.";
 
 /// What is said of a filter that finds nothing, because its path does not hold what it compares with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Display for FilterHint {
 
 /// A sentence for a sort by a path, which is perhaps this one.
 pub fn deep_sort_hint(nearest: impl Display) -> String {
-    format!("sort takes one top-level field, and {nearest} is a path.")
+    format!("`sort` requires a top-level field, but {nearest} is a nested path.")
 }
 
 /// A sentence for a sort by objects, or by texts that look like numbers; `None` where it sorts by neither.
@@ -96,13 +96,14 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>)
     let held = types(&field)?;
     if held.is_nested_alone() {
         return Some(format!(
-            "`{field}` holds objects or arrays, and no texts, numbers or booleans: a sort by it changes nothing."
+            "`{field}` contains objects or arrays, but no strings, numbers, or booleans, so sorting by it changes \
+             nothing."
         ));
     }
     (held.texts && held.numerals && !held.nested).then(|| {
         format!(
-            "`{field}` holds texts that look like numbers, and texts are sorted by code point: `9` comes after `10`. \
-             {TYPED}"
+            "`{field}` contains strings that look like numbers. Strings are sorted by code point, so `9` comes after \
+             `10`. {TYPED}"
         )
     })
 }
@@ -126,7 +127,7 @@ fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
     let (parameter, rest) = named?;
     let rest = if parameter == "filter" { rest.trim_start_matches('=') } else { rest };
     let (shown, rest) = (shorten(value), shorten(rest.trim_start()));
-    Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
+    Some(format!("`filter={path}:{shown}` finds only the string `{shown}`. Did you mean `{parameter}={path}:{rest}`?"))
 }
 
 /// What is said of each filter whose path does not hold what it compares with.
@@ -156,11 +157,11 @@ fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -
         parameter,
         filter: filter.clone(),
         reason: format!(
-            "`{path}` holds objects or arrays, and no texts, numbers or booleans, so `{parameter}={path}:{}` finds \
-             nothing.",
+            "`{path}` contains objects or arrays, but no strings, numbers, or booleans, so `{parameter}={path}:{}` \
+             finds nothing.",
             shorten(value)
         ),
-        advice: held.below.as_ref().map(|below| format!("Name a path below it, such as `{below}`.")),
+        advice: held.below.as_ref().map(|below| format!("Use a nested path, such as `{below}`.")),
         meant: None,
     })
 }
@@ -175,19 +176,19 @@ fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> 
     let shown = shorten(value);
     let other_type = |holds: &str, compares: &str| {
         format!(
-            "`{path}` holds {holds}, and `{parameter}={path}:{shown}` compares {compares} alone, so it finds nothing."
+            "`{path}` contains {holds}. `{parameter}={path}:{shown}` compares only {compares}, so it finds nothing."
         )
     };
-    let no_type = |what: &str| format!("`{path}` holds no {what}, so `{parameter}={path}:{shown}` finds nothing.");
+    let no_type = |what: &str| format!("`{path}` contains no {what}, so `{parameter}={path}:{shown}` finds nothing.");
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true, .. }) => (
-            other_type("texts that look like numbers", "numbers"),
-            Some(format!("{TYPED} Texts are compared by code point: `9` comes after `10`.")),
+            other_type("strings that look like numbers", "numbers"),
+            Some(format!("{TYPED} Strings are compared by code point, so `9` comes after `10`.")),
             None,
         ),
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, .. }) => (
-            other_type("texts and no numbers", "numbers"),
-            Some(format!("`{parameter}={path}:\"{shown}\"` compares texts, by code point.")),
+            other_type("strings but no numbers", "numbers"),
+            Some(format!("`{parameter}={path}:\"{shown}\"` compares strings by code point.")),
             Some(format!("\"{value}\"")),
         ),
         (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => (no_type("numbers"), None, None),
@@ -195,11 +196,11 @@ fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> 
             let meant = number_meant(value);
             let advice = match &meant {
                 Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
-                None => "The limit of numbers is a JSON number, such as `1.5`.".to_owned(),
+                None => "To compare numbers, use a JSON number, such as `1.5`.".to_owned(),
             };
-            (other_type("numbers and no texts", "texts"), Some(advice), meant)
+            (other_type("numbers but no strings", "strings"), Some(advice), meant)
         }
-        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => (no_type("texts"), None, None),
+        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => (no_type("strings"), None, None),
         _ => return None,
     };
     Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
@@ -293,19 +294,19 @@ mod tests {
     fn a_limit_of_the_other_type_is_named_with_what_to_write() {
         let held = |numbers, texts| Comparable { numbers, texts, ..Comparable::default() };
         for (value, holds, words) in [
-            ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares texts, by code point.")),
-            ("60", held(false, false), Some("`a.b` holds no numbers, so")),
+            ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares strings by code point.")),
+            ("60", held(false, false), Some("`a.b` contains no numbers, so")),
             ("60", held(true, true), None),
             ("60", held(true, false), None),
             ("\"60\"", held(false, true), None),
             ("\"60\"", held(true, false), Some("Did you mean `filter_gt=a.b:60`?")),
             ("abc", held(false, true), None),
-            ("abc", held(true, false), Some("is a JSON number, such as `1.5`.")),
-            ("abc", held(false, false), Some("`a.b` holds no texts, so")),
+            ("abc", held(true, false), Some("use a JSON number, such as `1.5`.")),
+            ("abc", held(false, false), Some("`a.b` contains no strings, so")),
             ("1,5", held(true, false), Some("Did you mean `filter_gt=a.b:1.5`?")),
-            ("1,500", held(true, false), Some("is a JSON number, such as `1.5`.")),
+            ("1,500", held(true, false), Some("use a JSON number, such as `1.5`.")),
             (" +2", held(true, false), Some("Did you mean `filter_gt=a.b:2`?")),
-            ("", held(true, false), Some("is a JSON number, such as `1.5`.")),
+            ("", held(true, false), Some("use a JSON number, such as `1.5`.")),
         ] {
             let filter = PathValue { path: Path::parse("a.b").expect("a path"), value: value.to_owned() };
             let hint = range_hint("filter_gt", &filter, holds).map(|hint| hint.to_string());
@@ -327,7 +328,7 @@ mod tests {
         let sort = Some(Sort { field: "a".to_owned(), descending: true });
         let request = ReadRequest { sort, ..ReadRequest::default() };
         let hints = of_conditions(&request, false, numerals);
-        assert!(hints.len() == 1 && hints[0].starts_with("`a` holds texts that look like numbers"), "{hints:?}");
+        assert!(hints.len() == 1 && hints[0].starts_with("`a` contains strings that look like numbers"), "{hints:?}");
         for (numerals, nested) in [(false, false), (true, true)] {
             let others =
                 |_: &Path| Some(Comparable { numbers: true, texts: true, numerals, nested, ..Comparable::default() });
@@ -354,10 +355,10 @@ mod tests {
         let hints = of("x", nested());
         assert_eq!(hints.len(), 4, "{hints:?}");
         for (hint, parameter) in hints.iter().zip(["filter", "filter_contains", "filter_gt"]) {
-            assert!(hint.contains(&format!("so `{parameter}=name:x` finds nothing. Name a path below")), "{hint}");
+            assert!(hint.contains(&format!("so `{parameter}=name:x` finds nothing. Use a nested path")), "{hint}");
             assert!(hint.ends_with("such as `name.a`."), "{hint}");
         }
-        assert!(hints[3].ends_with("a sort by it changes nothing."), "{hints:?}");
+        assert!(hints[3].ends_with("so sorting by it changes nothing."), "{hints:?}");
         // Such a filter finds nulls, and those may be there. Others never do.
         let hints = of("NULL", nested());
         assert!(hints.len() == 3 && hints[0].contains("so `filter_contains=name:NULL` finds nothing"), "{hints:?}");
@@ -382,7 +383,7 @@ mod tests {
             let request = ReadRequest { filters: vec![filter], ..ReadRequest::default() };
             let hints = of_conditions(&request, true, |_| None);
             let expected = meant
-                .map(|meant| format!("`filter=a:{value}` finds the text `{value}` alone. Did you mean `{meant}`?"));
+                .map(|meant| format!("`filter=a:{value}` finds only the string `{value}`. Did you mean `{meant}`?"));
             assert_eq!(hints, Vec::from_iter(expected));
             assert!(of_conditions(&request, false, |_| None).is_empty());
         }

@@ -10,25 +10,25 @@ use crate::query::explain::Explained;
 use crate::storage::reader::VersionReader;
 use crate::storage::reader_metrics::ReaderMetrics;
 
-/// A part of the work on a read.
+/// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StageName {
-    /// The file's footer.
+    /// Reading the footer of the file.
     Open,
     /// Waiting for a permit.
     Wait,
-    /// The plans.
+    /// Planning the query.
     Plan,
-    /// The selection: which entities, in which order.
+    /// Selecting and ordering the entities.
     Select,
-    /// The count that `total` asks for.
+    /// Counting the matches, for `total`.
     Count,
-    /// Documents in the order of the answer, where they are many and it is not the file's.
+    /// Sorting many documents into the order of the response, if that order differs from the file's order.
     Order,
-    /// The columns of a table.
+    /// Finding the columns of a table.
     Columns,
-    /// The documents, and the bytes of the body.
+    /// Reading the documents and encoding the body.
     Encode,
 }
 
@@ -40,8 +40,8 @@ impl StageName {
             StageName::Wait => "wait for a permit",
             StageName::Plan => "plan",
             StageName::Select => "select entities",
-            StageName::Count => "count what matches",
-            StageName::Order => "put documents in order",
+            StageName::Count => "count matches",
+            StageName::Order => "sort documents",
             StageName::Columns => "find columns",
             StageName::Encode => "fetch documents and encode",
         }

@@ -109,7 +109,7 @@ impl Attempts {
             Ok(()) | Err(CatalogError::LeaseLost) => {
                 self.forget(dataset, attempt);
                 self.show();
-                tracing::info!(dataset_id = dataset.get(), "the end of a refresh is recorded");
+                tracing::info!(dataset_id = dataset.get(), "recorded refresh outcome");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -126,7 +126,7 @@ impl Attempts {
                 Ok(Ok(())) => held_until = asked + LEASE,
                 Ok(Err(CatalogError::LeaseLost)) | Err(_) => return,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "a refresh could not renew its lease");
+                    tracing::warn!(%error, "failed to renew refresh lease");
                     if Instant::now() >= held_until {
                         return;
                     }
@@ -160,7 +160,7 @@ impl Attempts {
             Ok(Some(record)) => Ok(record),
             Ok(None) => Err(error),
             Err(failed) => {
-                tracing::warn!(error = %failed, "the end of a refresh could not be recorded; it is tried again");
+                tracing::warn!(error = %failed, "failed to record refresh outcome; retrying");
                 self.record_end_later(lease, reason);
                 Err(error)
             }

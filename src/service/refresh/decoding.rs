@@ -226,7 +226,7 @@ fn decode(
 
 /// No entities are a valid version, and often a mistake of whatever makes the source.
 fn no_entities(spool: &Spool) -> Option<String> {
-    (spool.entities() == 0).then(|| "The source holds no entities, so the version has none.".to_owned())
+    (spool.entities() == 0).then(|| "The source contains no entities, so the version is empty.".to_owned())
 }
 
 #[cfg(test)]

@@ -12,35 +12,37 @@ use crate::storage::shortage::Shortage;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    #[error("there is no such dataset")]
+    #[error("the dataset does not exist")]
     NotFound,
     #[error("the dataset is frozen; unfreeze it first")]
     Frozen,
-    #[error("another refresh of the dataset is running; try again when it has ended")]
+    #[error("another refresh of the dataset is running; try again after that refresh has finished")]
     Busy,
-    #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
+    #[error("the dataset's source is push, so there is nothing to fetch; push the entities, or set a source URL")]
     NothingToFetch,
-    #[error("the dataset has a source URL, so entities cannot be pushed: set its source to push first")]
+    #[error("the dataset has a source URL, so you cannot push entities; first set its source to push")]
     NotPushed,
     #[error(transparent)]
     Source(SourceError),
-    #[error("writing the version")]
+    #[error("failed to write the version")]
     Storage(#[source] StorageError),
-    #[error("the catalog")]
+    #[error("{0}")]
     Catalog(#[source] CatalogError),
-    #[error("the dataset's records_path")]
+    #[error("the dataset's records_path is invalid")]
     RecordsPath(#[from] PathError),
     #[error(transparent)]
     Full(#[from] SpoolFull),
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("the refresh lost its lease: the catalog did not answer in time, or another refresh took over")]
+    #[error("the refresh lost its lease: the metadata database did not respond in time, or another refresh took over")]
     LeaseLost,
-    #[error("this server makes no versions (server.roles has no refresh); ask one that does")]
+    #[error(
+        "this node does not run refreshes (server.roles does not include refresh); send the request to a node that does"
+    )]
     NotHere,
-    #[error("the service stopped before the refresh ended")]
+    #[error("the service stopped before the refresh finished")]
     Stopping,
-    #[error("the refresh's worker ended early")]
+    #[error("the refresh worker stopped unexpectedly")]
     Worker,
 }
 
@@ -87,20 +89,20 @@ impl RefreshError {
     /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
     pub(crate) fn for_the_owner(&self) -> String {
         if let Some(shortage) = Shortage::of(self) {
-            tracing::error!(cause = %Causes(self), "a refresh failed");
-            return format!("the service could not make the version: {shortage}");
+            tracing::error!(error = %Causes(self), "failed to create version");
+            return format!("the service could not create the version: {shortage}");
         }
         match self {
             RefreshError::Catalog(error) if error.unavailability().is_some() => {
-                tracing::warn!(cause = %Causes(self), "a refresh failed");
+                tracing::warn!(error = %Causes(self), "failed to create version");
                 error.to_string()
             }
             RefreshError::Storage(_)
             | RefreshError::Catalog(_)
             | RefreshError::RecordsPath(_)
             | RefreshError::Worker => {
-                tracing::error!(cause = %Causes(self), "a refresh failed");
-                "the service failed to make the version; the failure was logged".to_owned()
+                tracing::error!(error = %Causes(self), "failed to create version");
+                "the service failed to create the version; the failure was logged".to_owned()
             }
             other => other.to_string(),
         }

@@ -32,7 +32,7 @@ impl FormerProcesses {
             None => Ok(true),
             Some(held) if self.is_gone(&held) => {
                 if self.catalog.end_dead_refreshes(vec![held]).await? > 0 {
-                    tracing::info!(dataset_id = dataset.get(), "a refresh of a process that is no more was ended");
+                    tracing::info!(dataset_id = dataset.get(), "ended refresh of exited process");
                 }
                 Ok(true)
             }

@@ -63,11 +63,11 @@ pub struct Imported {
 /// An import failed; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    #[error("there is no user {0}; add one with `strata user add`")]
+    #[error("there is no user {0}; to add a user, run `strata user add`")]
     NoOwner(String),
     #[error("--name: {0}")]
     Name(#[from] InvalidDatasetName),
-    #[error("the dataset exists and is public: --private is for new datasets")]
+    #[error("the dataset already exists and is public; --private applies only to new datasets")]
     NotPrivate,
     #[error("--{field}: {problem}")]
     About { field: &'static str, problem: String },
@@ -247,10 +247,10 @@ fn source_kept(kept: &DatasetSource, imported: &str) -> Option<String> {
     let kept = match kept {
         DatasetSource::Url(url) if url == imported => return None,
         DatasetSource::Push if !is_url(imported) => return None,
-        DatasetSource::Url(_) => "another URL: its next refresh fetches that one",
-        DatasetSource::Push => "push: nothing fetches this URL again",
+        DatasetSource::Url(_) => "another URL, which the next refresh will fetch",
+        DatasetSource::Push => "push, so strata does not fetch this URL again",
     };
-    Some(format!("The dataset keeps its source, which is {kept}. POST /dataset/update changes it."))
+    Some(format!("The dataset keeps its source: {kept}. To change the source, use POST /dataset/update."))
 }
 
 fn is_url(source: &str) -> bool {

@@ -95,7 +95,7 @@ impl Ingest {
         let sources = &config.sources;
         // What waits has its own bounds: the time of a refresh, or of its client.
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
-        let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
+        let receiving = Gate { name: "receive", what: "source downloads and uploads (sources.receiving)" };
         let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
         let receiving = FairSemaphore::new(receiving, bounds(sources.receiving));
         let permits = FairSemaphore::new(permits, bounds(sources.concurrent));

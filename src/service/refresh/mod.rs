@@ -172,7 +172,7 @@ impl Refreshes {
                     trigger = trigger.name(),
                     version = record.version.number.get(),
                     entities = record.version.file.entity_count,
-                    "a new version"
+                    "published version"
                 );
                 log_warnings(dataset, warnings);
             }
@@ -183,7 +183,7 @@ impl Refreshes {
                     dataset_id = dataset.get(),
                     trigger = trigger.name(),
                     %error,
-                    "a refresh made nothing"
+                    "failed to refresh dataset"
                 );
             }
         }
@@ -217,7 +217,7 @@ impl Refreshes {
                 let document = tokio::select! {
                     document = receiving.receive() => document?,
                     () = left.cancelled() => {
-                        return Err(SourceError::Interrupted { reason: "its sender left".to_owned() }.into());
+                        return Err(SourceError::Interrupted { reason: "the client disconnected".to_owned() }.into());
                     }
                 };
                 let records_path = match document.envelope {
@@ -274,8 +274,7 @@ impl Refreshes {
         let decoded = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
         if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
-            let reason =
-                format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
+            let reason = format!("the request is for dataset {}, but its body is for {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
         }
         self.write_version(lease, decoded, before, validators, permit, progress).await
@@ -349,7 +348,7 @@ impl Refreshes {
 /// Tells the operator what the owner should know.
 pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     for warning in warnings {
-        tracing::warn!(dataset_id = dataset.get(), "{warning}");
+        tracing::warn!(dataset_id = dataset.get(), %warning, "refreshed dataset with warning");
     }
 }
 
@@ -362,5 +361,5 @@ fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
 }
 
 pub(crate) fn not_asked() -> SourceError {
-    SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
+    SourceError::Unreachable { reason: "it returned 304 Not Modified to an unconditional request".to_owned() }
 }

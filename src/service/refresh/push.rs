@@ -96,7 +96,7 @@ impl Refreshes {
         let decoded = decoding.finish().await?;
         let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
         let dataset = found.map(DatasetId::new).ok_or_else(|| {
-            let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
+            let reason = "dataset_id is missing; it must be the ID of the dataset to refresh".to_owned();
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;

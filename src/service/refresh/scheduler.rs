@@ -57,9 +57,9 @@ impl Schedules {
         async move {
             match self.refreshes.attempts.former.end_refreshes(began).await {
                 Ok(0) => {}
-                Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
+                Ok(ended) => tracing::info!(ended, "ended refreshes of exited processes"),
                 Err(error) => {
-                    tracing::warn!(%error, "refreshes of processes that are no more end when their leases expire")
+                    tracing::warn!(%error, "failed to end refreshes of exited processes; their leases will expire")
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Schedules {
         let refreshes = self.refreshes.attempts.former.end_refreshes(self.refreshes.catalog.now()).await?;
         let reservations = self.refreshes.attempts.former.end_reservations().await?;
         if refreshes > 0 || reservations > 0 {
-            tracing::info!(refreshes, reservations, "ended the writes of killed processes");
+            tracing::info!(refreshes, reservations, "ended writes of killed processes");
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Schedules {
                     Ok(0) => may_be_late = false,
                     Ok(advanced) => {
                         may_be_late = false;
-                        tracing::warn!(advanced, "advanced scheduled runs that were stored while a clock was ahead");
+                        tracing::warn!(advanced, "rescheduled runs that were stored while a clock was ahead");
                     }
                     Err(error) => tracing::warn!(%error, "failed to check the times of scheduled runs"),
                 }
@@ -96,14 +96,14 @@ impl Schedules {
             if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
                 match self.refreshes.catalog.end_expired_refreshes().await {
                     Ok(0) => {}
-                    Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
-                    Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
+                    Ok(ended) => tracing::warn!(ended, "recorded refreshes of exited processes as failed"),
+                    Err(error) => tracing::warn!(%error, "failed to find refreshes of exited processes"),
                 }
                 cleaned_up = Some(Instant::now());
             }
             // A claim is never dropped: the round notices the end by itself.
             if let Err(error) = self.run_due(&stop).await {
-                tracing::warn!(%error, "due schedules cannot be looked for");
+                tracing::warn!(%error, "failed to run due schedules");
             }
             let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
@@ -175,7 +175,11 @@ impl Schedules {
         let next = match due.schedule.parse::<Schedule>() {
             Ok(schedule) => self.due_after(&schedule, now, due.dataset),
             Err(error) => {
-                tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
+                tracing::error!(
+                    dataset_id = due.dataset.get(),
+                    %error,
+                    "failed to parse schedule; disabled scheduled refreshes"
+                );
                 None
             }
         };
@@ -195,11 +199,11 @@ impl Schedules {
             match refreshes.make_version(dataset, RefreshTrigger::Schedule, entities, &Arc::default()).await {
                 // The running refresh makes the version of this moment.
                 Err(RefreshError::Busy) => {
-                    tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");
+                    tracing::info!(dataset_id = dataset.get(), "skipped scheduled refresh; another refresh is running");
                 }
                 // Frozen, or given another source, since it was claimed.
                 Err(RefreshError::Frozen | RefreshError::NothingToFetch) | Ok(_) => {}
-                Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "a scheduled refresh failed"),
+                Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "failed to run scheduled refresh"),
             }
         });
         Ok(Due::Begun)

@@ -58,10 +58,10 @@ impl RefreshTasks {
         if tokio::time::timeout(limit, self.tasks.wait()).await.is_ok() {
             return;
         }
-        tracing::warn!(refreshes = self.tasks.len(), "stopping refreshes that did not end within the drain limit");
+        tracing::warn!(refreshes = self.tasks.len(), "stopping refreshes that did not finish within server.drain_s");
         self.stop.cancel();
         if tokio::time::timeout(STOPPING, self.tasks.wait()).await.is_err() {
-            tracing::warn!(refreshes = self.tasks.len(), "refreshes were cut");
+            tracing::warn!(refreshes = self.tasks.len(), "abandoned running refreshes");
         }
     }
 }

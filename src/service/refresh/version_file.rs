@@ -58,7 +58,7 @@ impl VersionFiles {
     pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
         let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
         if let Some(damage) = &damage {
-            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
+            tracing::warn!(path = file.path, error = %damage, "found damaged version file; not reusing it");
         }
         Ok(damage.is_none())
     }
@@ -73,7 +73,7 @@ impl VersionFiles {
         let file = match self.catalog.version(dataset.id, latest).await {
             Ok(record) => record.version.file,
             Err(error @ CatalogError::Unverified { .. }) => {
-                tracing::warn!(%error, "a version's file cannot be shared, and is written anew");
+                tracing::warn!(%error, "failed to verify version file; writing a new one");
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -82,7 +82,7 @@ impl VersionFiles {
             Ok(reader) if reader.layout().index == dataset.index => Ok(Some(file)),
             Ok(_) => Ok(None),
             Err(error) => {
-                tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");
+                tracing::warn!(%error, path = file.path, "failed to open version file; writing a new one");
                 Ok(None)
             }
         }
@@ -110,7 +110,7 @@ impl VersionFiles {
             let asked = Instant::now();
             match self.catalog.reserve_file(path, RESERVED).await {
                 Ok(()) => reserved = asked,
-                Err(error) => tracing::warn!(%error, path, "a reservation could not be renewed"),
+                Err(error) => tracing::warn!(%error, path, "failed to renew file reservation"),
             }
         }
     }
@@ -273,7 +273,7 @@ async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage:
         (ReservedBy::Lease, _) => files.remove(path).await.map_err(RefreshError::from),
     };
     if let Err(error) = abandoned {
-        tracing::warn!(cause = ?error, %path, "an unused version file stays for the sweep");
+        tracing::warn!(?error, %path, "failed to remove unused version file; leaving it for the sweep");
     }
 }
 

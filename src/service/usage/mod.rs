@@ -214,7 +214,7 @@ impl Usage {
                     Err(error) if !failing => {
                         failing = true;
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "how much datasets are read cannot be recorded; it is tried again");
+                        tracing::warn!(error, "failed to write usage statistics; retrying");
                     }
                     Err(_) => tokio::time::sleep(PAUSE).await,
                 }
@@ -224,7 +224,7 @@ impl Usage {
                     let first = (today + 1).saturating_sub(limits::USAGE_DAYS as u32);
                     if let Err(error) = self.catalog.sweep_usage(first).await {
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "how much datasets were read long ago cannot be forgotten");
+                        tracing::warn!(error, "failed to delete old usage statistics");
                     }
                 }
             }

@@ -30,10 +30,10 @@ const POLL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
-    #[error("the catalog")]
+    #[error("{0}")]
     Catalog(#[from] CatalogError),
     /// TLS cannot be set up on this machine.
-    #[error("the client for webhooks cannot be made")]
+    #[error("failed to create the HTTP client for webhooks")]
     Client(#[from] reqwest::Error),
 }
 
@@ -64,7 +64,7 @@ impl Deliveries {
         let rounds = async {
             loop {
                 if let Err(error) = self.claim_and_send().await {
-                    tracing::warn!(cause = ?error, "webhooks that are due cannot be looked for");
+                    tracing::warn!(?error, "failed to claim due webhooks");
                 }
                 // A version that is published meanwhile leaves its mark, so it is not missed.
                 let _ = tokio::time::timeout(POLL, self.due.notified()).await;
@@ -141,7 +141,7 @@ impl Deliveries {
         metrics().webhooks.of([ended.into()]).increment(1);
         let outcome = DeliveryOutcome { duration: Some(begun.elapsed()), answer };
         if let Err(error) = self.catalog.record_delivery(delivery, &outcome).await {
-            tracing::warn!(%error, dataset_id = delivery.dataset.get(), "what came of a webhook could not be recorded");
+            tracing::warn!(%error, dataset_id = delivery.dataset.get(), "failed to record webhook delivery");
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::service::manage::{ManageError, OwnerWrites};
 use crate::webhook::RefreshEvent;
 
 /// What is told of a delivery whose process ended before it was recorded.
-const LOST: &str = "its process ended, or could not reach the catalog, before the answer was recorded";
+const LOST: &str = "strata stopped or lost access to the metadata database before it recorded the response";
 
 /// How long after its time is over a delivery is taken for lost.
 const LATE: TimeDelta = TimeDelta::seconds(60);
@@ -87,7 +87,7 @@ impl Webhooks {
         if let Some(secret) = secret
             && (secret.is_empty() || secret.len() > WEBHOOK_SECRET_BYTES)
         {
-            return Err(invalid("secret", format!("it must have 1 to {WEBHOOK_SECRET_BYTES} bytes")));
+            return Err(invalid("secret", format!("it must be 1 to {WEBHOOK_SECRET_BYTES} bytes long")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
         let may_reach = self.outgoing.for_user(owner.id.get()).check(&parsed).await;

@@ -77,12 +77,12 @@ pub(super) fn unpack(
         }
         Compression::LZO | Compression::UNCOMPRESSED => {
             return Err(SourceError::document(
-                "the Parquet file cannot be read: its compression lzo is not supported; valid: none, snappy, gzip, brotli, \
+                "the Parquet file cannot be read: LZO compression is not supported; valid: none, snappy, gzip, brotli, \
                  zstd, lz4, lz4_raw",
             ));
         }
     };
-    length.ok_or_else(|| damaged(&format!("a page is not well formed in its compression {codec}")))?;
+    length.ok_or_else(|| damaged(&format!("a page is not valid {codec} data")))?;
     Ok(unpacked)
 }
 

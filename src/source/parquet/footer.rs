@@ -25,7 +25,7 @@ const DEPTH_MAX: usize = 3 * 128;
 const CHUNK_BYTES: u64 = 2 << 10;
 const ELEMENT_BYTES: u64 = 1 << 10;
 
-const ENCRYPTED: &str = "is encrypted, and strata has no keys: decrypt it before you import it";
+const ENCRYPTED: &str = "is encrypted, but strata has no keys: decrypt it before you import it";
 
 pub(super) struct Footer {
     /// The struct `FileMetaData` with the fields that decoding needs.
@@ -65,7 +65,7 @@ pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Res
     }
     let mut footer = vec![0; usize::try_from(footer_bytes).map_err(|_| damaged("its footer is too long"))?];
     file.read_exact_at(&mut footer, start).map_err(SourceError::Io)?;
-    let found = announced(&footer).map_err(|Malformed| damaged("its footer is not well formed"))?;
+    let found = announced(&footer).map_err(|Malformed| damaged("its footer is malformed"))?;
     if found.too_deep {
         return Err(SourceError::document(format!(
             "the Parquet file cannot be read: its schema nests deeper than {DEPTH_MAX} groups"
@@ -77,11 +77,7 @@ pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Res
     }
     let memory_bytes = footer_bytes + found.chunks * CHUNK_BYTES + found.elements * ELEMENT_BYTES;
     if memory_bytes > limit_bytes {
-        return Err(over_memory_limit(
-            "the account of its columns and row groups",
-            memory_bytes,
-            options.parquet_memory_bytes,
-        ));
+        return Err(over_memory_limit("its column and row group metadata", memory_bytes, options.parquet_memory_bytes));
     }
     let metadata = found.metadata.into_bytes();
     match found.encrypted_chunk {

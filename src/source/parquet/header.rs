@@ -50,7 +50,7 @@ pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), S
     let mut length = FIRST_BYTES.min(rest);
     loop {
         let mut bytes = vec![0; length];
-        file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page lies beyond its end"))?;
+        file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page extends past the end of the file"))?;
         match parse(&bytes) {
             Ok((header, taken)) => {
                 let after = (rest - taken) as u64;
@@ -60,7 +60,7 @@ pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), S
                 return Ok((header, taken as u64));
             }
             Err(Malformed) if length < rest.min(MOST_BYTES) => length = (length * 8).min(rest).min(MOST_BYTES),
-            Err(Malformed) => return Err(damaged("the header of a page is not well formed, or longer than 4 MiB")),
+            Err(Malformed) => return Err(damaged("the header of a page is malformed or longer than 4 MiB")),
         }
     }
 }

@@ -60,7 +60,7 @@ fn print_columns(batch: &RecordBatch, limit_bytes: usize, text: &mut Vec<u8>) ->
     }
     match (problem.get(), printed) {
         (None, Ok(())) => Ok(()),
-        (reason, _) => Err(PrintError::NoJson((*reason.unwrap_or(&"a value that has no JSON")).to_owned())),
+        (reason, _) => Err(PrintError::NoJson((*reason.unwrap_or(&"a value that JSON cannot represent")).to_owned())),
     }
 }
 
@@ -129,7 +129,7 @@ impl EncoderFactory for Encoders {
 impl Encoders {
     fn quoted_encoder<'a>(&self, array: &'a dyn Array) -> Result<QuotedEncoder<'a>, ArrowError> {
         let reason = match array.data_type() {
-            DataType::Time32(_) | DataType::Time64(_) => "a time that is not within a day",
+            DataType::Time32(_) | DataType::Time64(_) => "a time of day that is out of range",
             DataType::Duration(_) => "a duration that is too long",
             _ => BEYOND_YEARS,
         };
@@ -144,7 +144,7 @@ impl Encoders {
         options: &'a EncoderOptions,
     ) -> Result<MapEncoder<'a>, ArrowError> {
         let [key_field, value_field] = fields else {
-            return Err(ArrowError::JsonError("the entries of a map are no pairs".to_owned()));
+            return Err(ArrowError::JsonError("the entries of a map are not pairs".to_owned()));
         };
         let map = array.as_map();
         let keys: &dyn Array = map.keys();
@@ -172,7 +172,7 @@ fn element_field(field: &FieldRef) -> &FieldRef {
     }
 }
 
-const BEYOND_YEARS: &str = "a date beyond the years -262143 to 262142";
+const BEYOND_YEARS: &str = "a date outside the years -262143 to 262142";
 
 /// What chrono prints for durations beyond its range.
 const INVALID: &str = "<invalid>";
@@ -276,7 +276,7 @@ impl Encoder for MapEncoder<'_> {
                 out.push(b',');
             }
             if self.keys.is_null(entry) {
-                let _ = self.problem.set("a map with a key that is null");
+                let _ = self.problem.set("a map with a null key");
                 return;
             }
             self.keys.encode(entry, out);

@@ -93,7 +93,7 @@ impl ParquetDecoder {
         let file_bytes = file.metadata().map_err(SourceError::Io)?.len();
         let Footer { metadata, memory_bytes } = footer::read(&file, file_bytes, options)?;
         let metadata = guard(|| ParquetMetaDataReader::decode_metadata(&metadata))?;
-        let metadata = Arc::new(metadata.map_err(|_| damaged("its footer is not well formed"))?);
+        let metadata = Arc::new(metadata.map_err(|_| damaged("its footer is malformed"))?);
         let schema = guard(|| ReadSchema::try_new(&metadata))??;
         let (mut rows, mut bytes) = (0_u64, 0_u64);
         for row_group in metadata.row_groups() {
@@ -102,7 +102,7 @@ impl ParquetDecoder {
         }
         let total = metadata.file_metadata().num_rows();
         if u64::try_from(total).ok() != Some(rows) {
-            let reason = format!("its row groups have {rows} rows, and the footer says {total}");
+            let reason = format!("the row groups of the Parquet file have {rows} rows, but its footer says {total}");
             return Err(SourceError::document(reason));
         }
         check_size(bytes, options.source_limit_bytes)?;
@@ -170,7 +170,7 @@ impl ParquetDecoder {
         if u64::try_from(named).is_ok_and(|named| named == rows) {
             return Ok(());
         }
-        let reason = format!("row group {index} holds {rows} rows, and the footer says {named}");
+        let reason = format!("row group {index} of the Parquet file has {rows} rows, but its footer says {named}");
         Err(SourceError::document(reason))
     }
 
@@ -207,16 +207,17 @@ impl ParquetDecoder {
             let reason = match guard(|| group.count_rows(&column.levels)) {
                 Ok(Ok(rows)) if rows == group.num_rows() => continue,
                 Ok(Ok(rows)) => format!(
-                    "column {name} has {rows} rows in row group {index}, and the footer says {}",
+                    "column {name} has {rows} rows in row group {index}, but the footer says {}",
                     group.num_rows()
                 ),
                 _ => format!(
-                    "column {name} cannot be decoded in row group {index}: its values are malformed, or its strings are not UTF-8"
+                    "column {name} cannot be decoded in row group {index}: its values are malformed, or its strings \
+                     are not UTF-8"
                 ),
             };
             return group.account.take_refusal().unwrap_or_else(|| damaged(&reason));
         }
-        damaged(&format!("the columns of row group {index} do not fit together"))
+        damaged(&format!("the columns of row group {index} are inconsistent"))
     }
 
     fn print_slice(&mut self) -> Result<bool, SourceError> {
@@ -343,8 +344,8 @@ fn damaged(reason: &str) -> SourceError {
 
 fn over_memory_limit(what: &str, bytes: u64, limit_bytes: u64) -> SourceError {
     let reason = format!(
-        "decoding the Parquet file takes too much memory: {what} would take {bytes} bytes of the {limit_bytes} that there are \
-         (sources.parquet_memory_bytes); smaller pages, dictionaries or row groups take less"
+        "decoding the Parquet file takes too much memory: {what} would take {bytes} bytes, but only {limit_bytes} are \
+         available (sources.parquet_memory_bytes); write the file with smaller pages, dictionaries, or row groups"
     );
     SourceError::TooLarge { place: None, reason }
 }

@@ -69,7 +69,7 @@ impl Account {
     }
 
     fn over(&self, needed_bytes: u64) -> SourceError {
-        over_memory_limit("what its pages become at once", needed_bytes, self.limit_bytes)
+        over_memory_limit("the decoded pages in use at the same time", needed_bytes, self.limit_bytes)
     }
 
     /// Holds this many bytes in place of others, to which the batch may still refer.
@@ -117,11 +117,11 @@ impl Column {
                 // Some writers give 0 for none.
                 let dictionary = chunk.dictionary_page_offset().filter(|offset| *offset > 0 && *offset < data);
                 let start = u64::try_from(dictionary.unwrap_or(data));
-                let start = start.map_err(|_| damaged("a column is before its start"))?;
+                let start = start.map_err(|_| damaged("a column starts before the beginning of the file"))?;
                 let length = u64::try_from(chunk.compressed_size());
                 let length = length.map_err(|_| damaged("a column has a negative length"))?;
                 let end = start.checked_add(length).filter(|end| *end <= file_bytes);
-                (start, end.ok_or_else(|| damaged("a column lies beyond its end"))?)
+                (start, end.ok_or_else(|| damaged("a column extends past the end of the file"))?)
             }
         };
         let type_bytes = match chunk.column_type() {
@@ -132,7 +132,7 @@ impl Column {
             Type::BYTE_ARRAY => 4,
             Type::FIXED_LEN_BYTE_ARRAY => match usize::try_from(described.type_length()) {
                 Ok(length) if length > 0 => length,
-                _ => return Err(damaged("a column of fixed length has none")),
+                _ => return Err(damaged("a fixed-length column has no length")),
             },
         };
         Ok(Self {
@@ -223,9 +223,9 @@ impl Pages {
         let (packed, unpacked) = (u64::from(header.compressed_bytes), u64::from(header.uncompressed_bytes));
         self.account.check(packed + unpacked)?;
         let mut bytes = vec![0; header.compressed_bytes as usize];
-        self.file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page lies beyond its end"))?;
+        self.file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page extends past the end of the file"))?;
         if header.crc.is_some_and(|expected| crc32fast::hash(&bytes) != expected) {
-            return Err(damaged("the checksum of a page is another one"));
+            return Err(damaged("the checksum of a page does not match"));
         }
         let levels_bytes = match header.page_type {
             PageType::DataV2 { definition_bytes, repetition_bytes, .. } => {
@@ -247,7 +247,7 @@ impl Pages {
             }
         };
         if bytes.len() != header.uncompressed_bytes as usize {
-            return Err(damaged("a page does not become what its header says"));
+            return Err(damaged("a page does not have the uncompressed size that its header specifies"));
         }
         match header.page_type {
             PageType::Dictionary => self.dictionary(header, bytes).map(Some),
@@ -257,7 +257,7 @@ impl Pages {
 
     fn dictionary(&mut self, header: Header, bytes: Vec<u8>) -> Result<Page, SourceError> {
         if u64::from(header.values) * self.column.type_bytes as u64 > bytes.len() as u64 {
-            return Err(damaged("a dictionary has more entries than its bytes can hold"));
+            return Err(damaged("a dictionary has more entries than its bytes can contain"));
         }
         if self.column.physical_type == Type::BYTE_ARRAY && self.column.copies_strings {
             self.longest_entry_bytes = longest(&bytes);
@@ -317,7 +317,7 @@ impl Pages {
                 rep_level_encoding: repetition_levels,
                 statistics: None,
             },
-            PageType::Dictionary | PageType::Index => return Err(damaged("a page is none")),
+            PageType::Dictionary | PageType::Index => return Err(damaged("a page has an unexpected type")),
         })
     }
 
@@ -330,7 +330,7 @@ impl Pages {
         let values = header.values as usize;
         let plain = delta::to_plain(&bytes[..start], &bytes[start..], has_prefixes, has_lengths, values, room);
         let plain = plain.map_err(|error| match error {
-            DeltaError::Malformed => damaged("the lengths of a page's texts are not well formed"),
+            DeltaError::Malformed => damaged("the string lengths of a page are malformed"),
             DeltaError::TooLong => self.account.over(self.account.limit_bytes + 1),
         })?;
         let taken = self.page_bytes.saturating_add(plain.len() as u64);

@@ -63,7 +63,7 @@ pub(super) fn batch_rows(
         *taken = taken.saturating_add(padding.saturating_mul(1 << log));
     }
     if taken[0] > limit_bytes {
-        return Err(over_memory_limit("one row of a row group, with its pages,", taken[0], limit_bytes));
+        return Err(over_memory_limit("one row of a row group, including its pages,", taken[0], limit_bytes));
     }
     let row_bytes = (bytes / rows.max(1)).max(1);
     let log_max = (BATCH_BYTES / row_bytes).max(1).ilog2() as usize;
@@ -88,7 +88,7 @@ fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) ->
             PageType::Index => {}
             PageType::Dictionary => {
                 if u64::from(header.values) * column.type_bytes as u64 > bytes {
-                    return Err(damaged("a dictionary has more entries than its bytes can hold"));
+                    return Err(damaged("a dictionary has more entries than its bytes can contain"));
                 }
                 dictionary = bytes.saturating_add(u64::from(header.values) * column.value_bytes());
             }

@@ -109,7 +109,8 @@ fn unsupported(schema: &SchemaDescriptor) -> SourceError {
     });
     let column = refused.map_or("its schema".to_owned(), |(_, field)| format!("column {}", quoted_name(field.name())));
     SourceError::document(format!(
-        "the Parquet file cannot be read: {column} has a type whose annotation does not fit, or groups that are no list or map"
+        "the Parquet file cannot be read: {column} has a type annotation that does not match its type, or a group that \
+         is neither a list nor a map"
     ))
 }
 
@@ -128,7 +129,7 @@ fn check_printable(field: &Field, column: &str) -> Result<(), SourceError> {
         && let Some(key) = entry.first()
         && key.data_type().is_nested()
     {
-        return refuse("has maps whose keys are lists, structs or maps, which cannot be names in JSON".to_owned());
+        return refuse("has maps whose keys are lists, structs, or maps, which JSON does not support".to_owned());
     }
     children(field.data_type()).iter().try_for_each(|child| check_printable(child, column))
 }

@@ -30,7 +30,7 @@ impl Folder {
                 return Ok(Folder { path, _lock: lock });
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes have all folders of the disk cache"))
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes are using all disk cache folders"))
     }
 
     pub(super) fn is_there(&self) -> bool {

@@ -138,7 +138,7 @@ impl DiskCache {
             writing::run(&of_thread, jobs);
         };
         if let Err(error) = std::thread::Builder::new().name("disk-cache".to_owned()).spawn(work) {
-            tracing::warn!(%error, "the disk cache keeps nothing: no thread can be started");
+            tracing::warn!(%error, "failed to start disk cache thread; the disk cache is disabled");
         }
         DiskCache { shared, jobs: Arc::new(Mutex::new(Some(sender))), ended }
     }

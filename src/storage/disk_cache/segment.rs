@@ -114,7 +114,7 @@ impl Segment {
         if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %self.path.display(), "a file of the disk cache stays behind");
+            tracing::warn!(%error, path = %self.path.display(), "failed to remove disk cache file");
         }
     }
 }

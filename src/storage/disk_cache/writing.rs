@@ -54,7 +54,7 @@ impl Writer<'_> {
         for path in entries(&folder.path) {
             match Segment::open(&path) {
                 Ok(segment) => segments.extend(segment),
-                Err(error) => tracing::warn!(%error, path = %path.display(), "the disk cache cannot read a file"),
+                Err(error) => tracing::warn!(%error, path = %path.display(), "failed to read disk cache file"),
             }
         }
         segments.sort_by_key(|segment| segment.number);
@@ -77,7 +77,7 @@ impl Writer<'_> {
     }
 
     fn refused(&mut self, error: &std::io::Error) {
-        tracing::warn!(%error, path = %self.shared.parent.display(), "the disk cache keeps nothing more for a while");
+        tracing::warn!(%error, path = %self.shared.parent.display(), "failed to write to disk cache; pausing writes");
         (self.current, self.paused) = (None, Some(Instant::now() + PAUSE));
     }
 

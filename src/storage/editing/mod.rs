@@ -153,7 +153,7 @@ async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Byte
         let of_page = page.rows();
         let wanted = (next - first) as usize..of_page.end.min((end - first) as usize);
         if wanted.is_empty() || wanted.start < of_page.start {
-            return Err(StorageError::Layout("a page lacks documents".to_owned()));
+            return Err(StorageError::Layout("documents are missing from a page".to_owned()));
         }
         next += wanted.len() as u64;
         documents.extend(wanted.map(|row| Bytes::copy_from_slice(page.document(row))));

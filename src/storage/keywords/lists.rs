@@ -127,11 +127,11 @@ pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<()
         return Ok(());
     }
     if count > rows {
-        return Err(Damaged::new(PART, "a list has more rows than there are"));
+        return Err(Damaged::new(PART, "a posting list has more rows than the segment"));
     }
     let (way, length) = way(count, rows);
     if bytes.len() < length {
-        return Err(Damaged::new(PART, "a list is cut off"));
+        return Err(Damaged::new(PART, "a posting list is truncated"));
     }
     match way {
         Way::All => to.insert_range(..),
@@ -173,7 +173,7 @@ fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut FixedBitSet) -> 
     let mut base = 0;
     while index < count {
         if base >= high_bits {
-            return Err(Damaged::new(PART, "a list has fewer rows than its count"));
+            return Err(Damaged::new(PART, "a posting list has fewer rows than its count"));
         }
         let mut high = load_bits(bytes, unary + base) & ((1 << STEP) - 1);
         while high != 0 && index < count {
@@ -182,7 +182,7 @@ fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut FixedBitSet) -> 
             // Bits at ascending places: the place is never below the number of bits before it.
             let row = ((position - index) << low_bits) | (load_bits(bytes, index * low_bits) & mask) as usize;
             if row >= to.len() {
-                return Err(Damaged::new(PART, "a list has a row that there is not"));
+                return Err(Damaged::new(PART, "a posting list contains a row that does not exist"));
             }
             to.insert(row);
             index += 1;

@@ -83,7 +83,7 @@ impl KeywordIndex {
     /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
     /// of another format is none.
     pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex> {
-        let damaged = || StorageError::Layout("its footer is damaged: its keyword index has no place".to_owned());
+        let damaged = || StorageError::Layout("its footer is damaged: its keyword index is misplaced".to_owned());
         let record: Option<IndexRecord> = section_record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
         let mut segments = Vec::with_capacity(record.segments.len());

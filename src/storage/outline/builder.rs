@@ -8,7 +8,7 @@ use parquet::file::statistics::Statistics;
 use super::{FORMAT, Texts, damaged, details};
 use crate::storage::{Result, StorageError};
 
-const OUTSIDE: &str = "a column lies outside of the file";
+const OUTSIDE: &str = "a column is outside the file";
 
 #[derive(Default)]
 pub(crate) struct OutlineBuilder {
@@ -45,7 +45,7 @@ impl OutlineBuilder {
             column_checksums.push(checksum()?);
         }
         let rows = u32::try_from(row_group.num_rows())
-            .map_err(|_| StorageError::Layout(format!("a row group has {} rows", row_group.num_rows())))?;
+            .map_err(|_| StorageError::Layout(format!("a row group cannot have {} rows", row_group.num_rows())))?;
         let first = row_group.columns().first().filter(|_| row_group.num_columns() == self.columns);
         let base = start_of(first.ok_or_else(|| damaged(OUTSIDE))?)?;
         self.groups.extend(base.to_le_bytes());
@@ -53,7 +53,7 @@ impl OutlineBuilder {
 
         let mut at = base;
         for (page, checksum) in pages.iter().zip(page_checksums) {
-            let no_place = || damaged("a page of documents has no place");
+            let no_place = || damaged("a document page is misplaced");
             let length = u32::try_from(page.compressed_page_size).map_err(|_| no_place())?;
             let row = u32::try_from(page.first_row_index).map_err(|_| no_place())?;
             if u64::try_from(page.offset) != Ok(at) {
@@ -94,13 +94,13 @@ impl OutlineBuilder {
         let mut bits = match column.compression() {
             Compression::UNCOMPRESSED => 0,
             Compression::ZSTD(_) => details::COMPRESSED,
-            _ => return Err(damaged("a column has a compression that no writer uses")),
+            _ => return Err(damaged("a column uses an unsupported compression")),
         };
         let first = self.details.len();
         self.details.push(0);
         if let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) {
             let offset = u64::try_from(offset).ok().and_then(|offset| u32::try_from(offset.checked_sub(base)?).ok());
-            let outside = || damaged("a bloom filter lies outside of the file");
+            let outside = || damaged("a bloom filter is outside the file");
             let (offset, length) = offset.zip(u32::try_from(length).ok()).ok_or_else(outside)?;
             bits |= details::BLOOM;
             put(&mut self.details, &[offset, length, checksum()?]);
@@ -165,5 +165,5 @@ fn put(table: &mut Vec<u8>, numbers: &[u32]) {
 }
 
 pub(crate) fn wrong_checksums() -> StorageError {
-    StorageError::Layout("its checksums are not those of its parts".to_owned())
+    StorageError::Layout("its list of checksums is invalid".to_owned())
 }

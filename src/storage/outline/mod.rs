@@ -91,7 +91,7 @@ impl Outline {
         let header: Vec<usize> =
             bytes.chunks_exact(4).take(HEADER_BYTES / 4).map(|word| number(word) as usize).collect();
         let [format, row_groups, columns, page_count, detail_bytes, text_bytes] = header[..] else {
-            return Err(damaged("its outline is cut"));
+            return Err(damaged("its footer index is truncated"));
         };
         if format != FORMAT as usize {
             return Ok(None);
@@ -102,10 +102,10 @@ impl Outline {
         let details = pages.and_then(|pages| page_count.checked_mul(PAGE_BYTES)?.checked_add(pages));
         let texts = details.and_then(|details| details.checked_add(detail_bytes));
         let (Some(pages), Some(details), Some(texts)) = (pages, details, texts) else {
-            return Err(damaged("its outline is cut"));
+            return Err(damaged("its footer index is truncated"));
         };
         if columns == 0 || texts.checked_add(text_bytes) != Some(bytes.len()) {
-            return Err(damaged("its outline is cut"));
+            return Err(damaged("its footer index is truncated"));
         }
         let outline = Outline { bytes, row_groups, columns, chunks, pages, details, texts };
         outline.check(page_count, size_bytes)?;
@@ -118,21 +118,21 @@ impl Outline {
         for row_group in 0..self.row_groups {
             for column in 0..self.columns {
                 if self.chunk(row_group, column).range().end > size_bytes {
-                    return Err(damaged("a column lies outside of the file"));
+                    return Err(damaged("a column is outside the file"));
                 }
                 let end = number(&self.chunk_record(row_group, column)[24..]) as usize;
                 let details = self.bytes.get(self.details + details_end..self.details + end);
                 let details = details.filter(|_| self.details + end <= self.texts).and_then(Details::read);
-                let Some(details) = details else { return Err(damaged("its outline is cut")) };
+                let Some(details) = details else { return Err(damaged("its footer index is truncated")) };
                 details_end = end;
                 let range = self.bloom_of(row_group, &details).map(|(range, _)| range);
                 if range.is_some_and(|range| range.end > size_bytes) {
-                    return Err(damaged("a bloom filter lies outside of the file"));
+                    return Err(damaged("a bloom filter is outside the file"));
                 }
             }
             let pages = self.page_numbers(row_group);
             if pages.start > pages.end || pages.end > page_count {
-                return Err(damaged("its outline is cut"));
+                return Err(damaged("its footer index is truncated"));
             }
             let (mut first_row, mut end) = (None, 0);
             for page in pages {
@@ -141,26 +141,26 @@ impl Outline {
                 // Parquet counts the bytes of a page in a signed number.
                 let is_inside = next_end <= self.chunk(row_group, 0).stored_bytes.min(i32::MAX.cast_unsigned());
                 if next_end <= end || !is_inside || first_row.is_some_and(|before| row <= before) {
-                    return Err(damaged("a page of documents has no place"));
+                    return Err(damaged("a document page is misplaced"));
                 }
                 if first_row.is_none() && row != 0 {
-                    return Err(damaged("pages of documents do not cut their row group"));
+                    return Err(damaged("the document pages do not match their row group"));
                 }
                 (first_row, end) = (Some(row), next_end);
             }
             if first_row.is_none_or(|row| row >= self.rows(row_group)) {
-                return Err(damaged("pages of documents do not cut their row group"));
+                return Err(damaged("the document pages do not match their row group"));
             }
         }
         match self.page_numbers(self.row_groups).start == page_count && self.details + details_end == self.texts {
             true => Ok(()),
-            false => Err(damaged("its outline is cut")),
+            false => Err(damaged("its footer index is truncated")),
         }
     }
 
     /// The keys of the footer's metadata with their values.
     pub(super) fn texts(&self) -> Result<Texts> {
-        serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
+        serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("footer index: {error}")))
     }
 
     pub(super) fn rows(&self, row_group: usize) -> u32 {

@@ -28,24 +28,24 @@ impl Default for ShreddingBounds {
     }
 }
 
-/// Why a path has no shredded column.
+/// The reason why a path has no indexed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotShredded {
-    /// Only objects and arrays stand at it.
+    /// The path reaches only objects and arrays.
     NoScalar,
-    /// It reaches a scalar in fewer than one of 50 entities.
+    /// Fewer than one in 50 entities have a scalar at the path.
     TooRare,
-    /// Its texts are longer than 96 bytes on average.
+    /// The strings at the path are longer than 96 bytes on average.
     TextsTooLong,
-    /// There are 64 shredded columns of paths that more entities have, or the shredded columns are as large as they may
-    /// be.
+    /// Other paths are more frequent: there are already 64 indexed columns, or the indexed columns have reached their
+    /// maximum total size.
     NoRoom,
-    /// The dataset's `index` excludes it.
+    /// The `index` setting of the dataset excludes the path.
     Excluded,
-    /// It is beyond the paths that are followed, or too long.
+    /// The version has more paths than a profile covers, or the path is too long.
     NotFollowed,
-    /// An edit of an alternate brought it, or values that its shredded column cannot hold.
+    /// An edit of an alternate added the path, or added a value that the path's indexed column cannot store.
     Edited,
 }
 

@@ -34,64 +34,65 @@ const COLUMNS_BYTES: usize = 1 << 20;
 /// Most bytes of all of it: the paths, an index, the columns, and a few numbers.
 const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + COLUMNS_BYTES + 1_024;
 
-/// What a version contains.
+/// A description of a version: its paths, their types, and their values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoredProfile {
-    /// Its entities.
+    /// The number of entities in the version.
     pub entities: u64,
-    /// Bytes of their documents as compact JSON.
+    /// The size of all documents as compact JSON, in bytes.
     pub document_bytes: u64,
-    /// Whether there are more paths than are listed: at most 10,000 are followed, of at most 4,096 bytes each, and
-    /// the list is bounded in bytes.
+    /// Whether `paths` is incomplete. A profile covers at most 10,000 paths of up to 4,096 bytes each, and the total
+    /// size of the list is limited.
     pub paths_left_out: bool,
-    /// What the dataset's `index` was when the version was written.
+    /// The `index` setting of the dataset when strata wrote the version.
     pub index: IndexRecord,
-    /// The paths, in the order of first appearance.
+    /// The paths, in the order of their first occurrence.
     pub paths: Vec<PathRecord>,
 }
 
-/// An `index`, and what of it could not be done.
+/// An `index` setting, and the paths that could not be indexed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IndexRecord {
-    /// Paths that were to get a shredded column.
+    /// The paths that always get an indexed column.
     pub always: Vec<String>,
-    /// Paths that were to get none.
+    /// The paths that never get an indexed column.
     pub never: Vec<String>,
-    /// Those of `always` that have none.
+    /// The paths in `always` that have no indexed column.
     pub unmet: Vec<Unmet>,
 }
 
-/// A path that could not get a shredded column.
+/// A path that could not get an indexed column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Unmet {
     /// The path.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub why: NotShredded,
 }
 
-/// What is known of one path.
+/// The profile of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PathRecord {
-    /// The path as filters take it. Empty for the top-level field without a name, which no path can name.
+    /// The path as you write it in a filter. Empty for a top-level field with an empty name. A filter cannot specify
+    /// such a field.
     pub path: String,
-    /// Entities in which it reaches anything.
+    /// The number of entities that have a value at the path.
     pub entities: u64,
-    /// How often which type stands at it.
+    /// The number of values of each type at the path.
     pub types: TypeCounts,
-    /// Whether it goes through an array: it may reach several values in one entity.
+    /// Whether the path leads through an array, so that an entity can have several values at this path.
     pub fans_out: bool,
-    /// Bytes of its numbers and strings, as JSON without quotes.
+    /// The total size in bytes of the numbers and strings at the path, written as JSON without quotes.
     pub text_bytes: u64,
-    /// How many values it has, null not counted: `1` and `1.0` are two, and so are `1` and `"1"`.
+    /// The number of distinct values, excluding null. `1` and `1.0` are two values, and so are `1` and `"1"`.
     pub distinct: Distinct,
-    /// The minimum of the numbers, by value; null if there is none.
+    /// The smallest number. Null if there are no numbers.
     pub number_min: Option<ValueRecord>,
-    /// The maximum of the numbers, by value.
+    /// The largest number. Null if there are no numbers.
     pub number_max: Option<ValueRecord>,
-    /// The first string by code point.
+    /// The first string in code point order. Null if there are no strings.
     pub string_min: Option<ValueRecord>,
-    /// The last string by code point.
+    /// The last string in code point order. Null if there are no strings.
     pub string_max: Option<ValueRecord>,
     /// How many strings have 0, 1, 2 to 3, 4 to 7, … characters ([`super::lengths_at`]): as many as the longest needs,
     /// none if there are no strings. For pages; [`StoredProfile::without_spreads`] is what callers get.
@@ -102,35 +103,37 @@ pub struct PathRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub number_bins: Option<StoredBins>,
-    /// Values that occur more than once, at most 10, the most frequent first.
+    /// Up to 10 values that occur more than once, with the most frequent first.
     pub top: Vec<TopValue>,
-    /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
+    /// Whether `top` is estimated from a sample of one value in eight. An estimated `top` contains only values that
+    /// occur about 128 times or more.
     pub top_estimated: bool,
-    /// Whether it has a shredded column.
+    /// Whether the path has an indexed column.
     pub shredded: bool,
-    /// Why it has none.
+    /// Why the path has no indexed column. Null if the path has an indexed column.
     pub why_not_shredded: Option<NotShredded>,
 }
 
 /// A number of distinct values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Distinct {
-    /// How many.
+    /// The number of distinct values.
     pub count: u64,
-    /// Whether that is an estimate, with a standard error of 2.3 %: for more than 4,096 values.
+    /// Whether `count` is an estimate. Estimates have a standard error of 2.3%. Counts of up to 4,096 are exact.
     pub estimated: bool,
 }
 
-/// A value: a number, a string or a boolean.
+/// A value: a number, a string, or a boolean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValueRecord {
-    /// It, or its beginning: of a number too, which is a string then. An exponent may have got a sign.
+    /// The value, or its beginning if `cut` is true. A truncated number is a string. The exponent of a number might
+    /// have a `+` that the entity does not have.
     #[schema(value_type = Value)]
     pub value: Json,
-    /// Whether it is longer than the 80 bytes that are shown.
+    /// Whether the value is longer than 80 bytes and therefore truncated.
     pub cut: bool,
-    /// Whether it is only a bound: an edit of an alternate took a value that equals it, and perhaps no other one does.
-    /// Absent if not.
+    /// Whether the value is only a bound: an edit of the alternate removed the value from an entity, and perhaps no
+    /// other entity has it. Omitted if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
@@ -138,12 +141,12 @@ pub struct ValueRecord {
 /// A frequent value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TopValue {
-    /// It, or its beginning.
+    /// The value, or its beginning if `cut` is true.
     #[schema(value_type = Value)]
     pub value: Json,
-    /// Whether it is longer than the 80 bytes that are shown.
+    /// Whether the value is longer than 80 bytes and therefore truncated.
     pub cut: bool,
-    /// How often it occurs.
+    /// The number of occurrences.
     pub count: u64,
 }
 
@@ -264,7 +267,7 @@ impl StoredProfile {
     /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
     /// where it would be too large; and the columns where they are.
     pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>> {
-        let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
+        let invalid = |error: serde_json::Error| StorageError::Layout(format!("failed to encode its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
         let mut kept = vec![true; sizes.len()];

@@ -28,20 +28,20 @@ pub(super) struct Shown {
     pub(super) value: Cut,
 }
 
-/// How often which type stands at a path.
+/// The number of values of each type at a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TypeCounts {
-    /// null
+    /// The number of nulls.
     pub null: u64,
-    /// true and false
+    /// The number of booleans.
     pub boolean: u64,
-    /// Numbers.
+    /// The number of numbers.
     pub number: u64,
-    /// Strings.
+    /// The number of strings.
     pub string: u64,
-    /// Objects.
+    /// The number of objects.
     pub object: u64,
-    /// Arrays.
+    /// The number of arrays.
     pub array: u64,
 }
 

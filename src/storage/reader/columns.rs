@@ -140,7 +140,7 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
         Some(batch) => {
             let array = batch?.column(0).clone();
             if array.len() != rows {
-                return Err(StorageError::Layout(format!("column {index} holds {} of {rows} rows", array.len())));
+                return Err(StorageError::Layout(format!("it contains {} rows instead of {rows}", array.len())));
             }
             Ok(array)
         }

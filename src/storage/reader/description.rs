@@ -67,9 +67,9 @@ impl VersionReader {
         let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
         let layout = reader.layout();
         let other = if layout.entity_count != file.entity_count {
-            format!("it holds {} entities, and {source} says {}", layout.entity_count, file.entity_count)
+            format!("it contains {} entities, but {source} expects {}", layout.entity_count, file.entity_count)
         } else if layout.content_sha256 != file.content_hash {
-            format!("it tells another content than {source}")
+            format!("its content hash is not the hash that {source} expects")
         } else {
             return Ok(reader);
         };

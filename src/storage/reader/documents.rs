@@ -163,7 +163,7 @@ impl FileReader {
     }
 
     fn blame_page(&self, row_group: usize, page: usize, error: StorageError) -> StorageError {
-        self.file.blame(&format!("page {page} of the documents of row group {row_group}"), error)
+        self.file.blame(&format!("document page {page} of row group {row_group}"), error)
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn load_footer(file: &ObjectFile) -> Result<Footer> {
     let misplaced = match load_outline(file, &end).await? {
         Ok(Some(footer)) => return Ok(footer),
         Ok(None) => None,
-        Err(cause) => Some(format!("its outline is damaged: {cause}")),
+        Err(cause) => Some(format!("its footer index is damaged: {cause}")),
     };
     let mut footer = decode_footer(file, end).await?;
     footer.misplaced = misplaced.or(footer.misplaced);
@@ -70,7 +70,7 @@ impl FileEnd {
         const TRAILER_BYTES: u64 = 8;
         let size_bytes = file.size_bytes;
         if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
-            return Err(damaged("the file is too short for one"));
+            return Err(damaged("the file is too short"));
         }
         // A second request to a directory takes no time; bytes that are not needed do.
         let most = if file.store.is_local() { END_BYTES.start } else { END_BYTES.end };
@@ -81,11 +81,11 @@ impl FileEnd {
         let (length, magic) = trailer.split_at(4);
         let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
         if magic != MAGIC {
-            return Err(damaged("it is not that of a Parquet file"));
+            return Err(damaged("it is not the end of a Parquet file"));
         }
         let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into());
         let footer = footer.filter(|at| size_bytes - at <= FOOTER_BYTES);
-        Ok(FileEnd { run, footer: footer.ok_or_else(|| damaged("its length is not that of a footer"))? })
+        Ok(FileEnd { run, footer: footer.ok_or_else(|| damaged("the length of the footer is invalid"))? })
     }
 
     /// Fetches the rest, as far as the footer and, where it is sealed, the seal reach. Gives the first byte that the
@@ -100,7 +100,7 @@ impl FileEnd {
         }
         let Some(seal) = seal else { return Ok(None) };
         if seal.start > footer || size_bytes - seal.start > FOOTER_BYTES {
-            return Err(damaged("its seal is not one"));
+            return Err(damaged("the footer checksum is invalid"));
         }
         self.extend_to(file, seal.start).await?;
         let sealed = self.run.slice(seal.start..size_bytes)?;
@@ -131,7 +131,7 @@ async fn load_outline(file: &ObjectFile, end: &FileEnd) -> Result<Result<Option<
     let Some((sealed_from, place)) = found else { return Ok(Ok(None)) };
     let is_possible = |range: &Range<u64>| range.end <= sealed_from && sealed_from <= end.footer;
     let Some(range) = place.range().filter(is_possible) else {
-        return Ok(Err(StorageError::Layout("it has no place".to_owned())));
+        return Ok(Err(StorageError::Layout("it is misplaced".to_owned())));
     };
     let bytes = match end.run.slice(range.clone()) {
         // Nothing else of what was fetched is kept.

@@ -48,7 +48,7 @@ impl FileReader {
             let decoded = end::load_parquet_footer(&self.file).await?;
             match decoded.outline.bytes == self.footer.outline.bytes {
                 true => Ok(()),
-                false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
+                false => Err(StorageError::Layout("its footer index does not match its footer".to_owned())),
             }
         };
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))

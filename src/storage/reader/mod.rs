@@ -88,7 +88,7 @@ impl Edited {
                 false => error,
             })?;
             let list = PieceList::of(&own.footer, base.footer, edit);
-            Ok(Part::Pieces(Arc::new(list.map_err(|error| own.file.blame("the list", error))?)))
+            Ok(Part::Pieces(Arc::new(list.map_err(|error| own.file.blame("its extents", error))?)))
         };
         let loaded = cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await?;
         let Part::Pieces(list) = loaded else { return Err(StorageError::wrong_part()) };
@@ -120,7 +120,7 @@ impl VersionReader {
     /// # Errors
     /// As [`VersionReader::open`]; [`StorageError::Damaged`] when it is another file than the recorded one.
     pub async fn open_recorded(store: &Store, file: &VersionFile, cache: &PartCache) -> Result<VersionReader> {
-        VersionReader::open_expected(store, &file.into(), "the catalog", cache).await
+        VersionReader::open_expected(store, &file.into(), "the metadata database", cache).await
     }
 
     fn with_files(&self, change: impl Fn(&mut ObjectFile)) -> VersionReader {

@@ -98,7 +98,7 @@ impl ObjectFile {
         };
         match bytes.len() as u64 == expected {
             true => Ok(bytes),
-            false => Err(StorageError::Layout(format!("the file ends early: {} of {expected} bytes", bytes.len()))),
+            false => Err(StorageError::Layout(format!("the file is truncated: {} of {expected} bytes", bytes.len()))),
         }
     }
 
@@ -108,7 +108,7 @@ impl ObjectFile {
         let object_store::Error::Generic { store: "S3", .. } = error else { return None };
         match tokio::time::timeout(SIZE_WAIT, self.store.objects().head(&self.path)).await {
             Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::Layout(format!(
-                "the file ends early: it has {} of {} bytes",
+                "the file is truncated: it has {} of {} bytes",
                 object.size, self.size_bytes
             ))),
             _ => None,

@@ -108,7 +108,7 @@ impl VersionReader {
         let load = || async {
             let whole = place.reader.column(place.row_group, column).await?;
             if whole.len() < rows.end {
-                return Err(StorageError::Layout("a column lacks rows".to_owned()));
+                return Err(StorageError::Layout("a column has too few rows".to_owned()));
             }
             Ok(Part::Column(copied(&whole, rows.clone())?))
         };
@@ -312,7 +312,7 @@ impl VersionReader {
         let load = || async {
             match place.reader.shapes(place.row_group).await? {
                 Some(whole) if whole.rows() >= rows.end => Ok(Part::Shapes(Arc::new(whole.of_rows(rows.clone())))),
-                _ => Err(StorageError::Layout("shapes lack rows".to_owned())),
+                _ => Err(StorageError::Layout("the path index has too few rows".to_owned())),
             }
         };
         let key = PartKey::Shapes { file: list, row_group: row_group as u32 };
@@ -323,7 +323,7 @@ impl VersionReader {
 
     pub fn report_foreign_shapes(&self, row_group: usize) {
         let Place { reader, row_group, .. } = self.place(row_group);
-        reader.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
+        reader.blame_shapes(row_group, StorageError::Layout("it does not match the full-text column".to_owned()));
     }
 
     pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {

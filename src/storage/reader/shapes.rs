@@ -28,7 +28,7 @@ impl FileReader {
     }
 
     pub(super) fn blame_shapes(&self, row_group: usize, error: StorageError) -> StorageError {
-        self.file.blame_accelerator(&format!("the shapes of row group {row_group}"), error)
+        self.file.blame_accelerator(&format!("the path index of row group {row_group}"), error)
     }
 
     pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<()> {

@@ -41,9 +41,9 @@ fn take<'b>(bytes: &mut &'b [u8], length: u32) -> Option<&'b [u8]> {
 
 impl Shapes {
     pub fn decode(bytes: &[u8], rows: usize) -> Result<Shapes, Damaged> {
-        let size = zstd_frame::size(bytes, RAW_BYTES).ok_or(Damaged("they do not tell their size"))?;
-        let raw = zstd_frame::decompress(bytes, size).map_err(|_| Damaged("they cannot be decompressed"))?;
-        Shapes::parse(raw, rows).ok_or(Damaged("they are cut off, or name what is not there"))
+        let size = zstd_frame::size(bytes, RAW_BYTES).ok_or(Damaged("its size is invalid"))?;
+        let raw = zstd_frame::decompress(bytes, size).map_err(|_| Damaged("it cannot be decompressed"))?;
+        Shapes::parse(raw, rows).ok_or(Damaged("it is truncated or inconsistent"))
     }
 
     fn parse(raw: Vec<u8>, rows: usize) -> Option<Shapes> {

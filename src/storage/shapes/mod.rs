@@ -21,7 +21,7 @@ pub mod stored;
 
 /// Bytes are not shapes that this build writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the shapes are damaged: {0}")]
+#[error("the path index is damaged: {0}")]
 pub struct Damaged(&'static str);
 
 /// Most bytes of the shapes of a row group before they are compressed. A writer leaves out what takes more, and a

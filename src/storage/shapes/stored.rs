@@ -49,7 +49,7 @@ impl ShapeIndex {
     /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
     /// format are none.
     pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex> {
-        let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
+        let damaged = || StorageError::Layout("its footer is damaged: its path index is misplaced".to_owned());
         let record: Option<IndexRecord> = section_record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(ShapeIndex::default()) };
         if record.row_groups.len() != row_groups {

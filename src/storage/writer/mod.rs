@@ -328,7 +328,10 @@ impl FileWriter<'_> {
             && let Err(error) = builder.push(written, &pages, &mut checksums.into_iter())
         {
             // Readers do without it.
-            tracing::warn!(error = &error as &dyn std::error::Error, "a version file gets no outline");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to build footer index; readers will use the Parquet footer"
+            );
             self.outline = None;
         }
         let shapes = match row_group.shapes {

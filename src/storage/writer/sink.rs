@@ -61,7 +61,7 @@ impl Sink {
     pub(super) fn finish(mut self) -> Result<u64> {
         let mut end = std::mem::take(&mut lock(&self.passing).end);
         if !Seal::set(&mut end) {
-            return Err(StorageError::Layout("its seal has no place".to_owned()));
+            return Err(StorageError::Layout("its footer checksum cannot be set".to_owned()));
         }
         self.pending.append(&mut end);
         let rest = std::mem::take(&mut self.pending);
@@ -112,7 +112,7 @@ async fn upload(store: Store, path: ObjectPath, mut parts: Receiver<Part>) -> Re
         Err(error) => {
             // What was sent so far would otherwise be kept, and paid for, without ever being an object.
             if let Err(error) = multipart.abort().await {
-                tracing::warn!(%error, "the parts of a failed upload could not be removed");
+                tracing::warn!(%error, "failed to remove parts of failed upload");
             }
             Err(error)
         }

@@ -279,7 +279,7 @@ async fn a_token_or_session_that_was_changed_opens_nothing(database: Database) {
         }
         let mut told = Vec::new();
         catalog.check_integrity(false, &mut |finding| told.push(finding)).await.unwrap();
-        assert!(told.iter().any(|finding| finding.contains("is not what was written")), "{change}: {told:?}");
+        assert!(told.iter().any(|finding| finding.contains("does not match its checksum")), "{change}: {told:?}");
         let undo = [
             format!("UPDATE sessions SET user_id = {owner}, data = '{{}}', expires_at = {}", later.timestamp_micros()),
             format!("UPDATE api_tokens SET user_id = {owner}, scope = 'write', expires_at = NULL"),

@@ -80,43 +80,43 @@ async fn records_that_do_not_agree_are_told(database: Database) {
         (
             "UPDATE users SET email_key = 'x@example.test'",
             "UPDATE users SET email_key = 'owner@example.test'",
-            "users 1: the catalog's users.email_key holds \"x@example.test\"",
+            "users 1: the metadata database contains an invalid value in users.email_key: \"x@example.test\"",
         ),
         (
             "UPDATE datasets SET latest_version = 7",
             "UPDATE datasets SET latest_version = 3",
-            "dataset 1: its latest version is 7, and it has 3, up to 3",
+            "dataset 1: the recorded latest version is 7, but there are 3 versions, numbered up to 3",
         ),
         (
             "UPDATE datasets SET schedule = 'every now and then'",
             "UPDATE datasets SET schedule = '0 2 * * *'",
-            "datasets 1: the catalog's datasets.schedule holds \"every now and then\"",
+            "datasets 1: the metadata database contains an invalid value in datasets.schedule: \"every now and then\"",
         ),
         (
             "UPDATE datasets SET index_paths = '{'",
             "UPDATE datasets SET index_paths = NULL",
-            "datasets 1: the catalog's datasets.index_paths holds \"{\"",
+            "datasets 1: the metadata database contains an invalid value in datasets.index_paths: \"{\"",
         ),
         (
             "UPDATE versions SET alt_file_id = NULL",
             "UPDATE versions SET alt_file_id = 4 WHERE version_number = 2",
-            "files 4: no version names it, and it is not marked so",
+            "files 4: no version refers to the file, but the file is not marked as unreferenced",
         ),
         (
             "UPDATE files SET created_at = 9223372036854775807 WHERE file_id = 2",
             "UPDATE files SET created_at = 1 WHERE file_id = 2",
-            "files 2: the catalog's files.created_at holds \"9223372036854775807\"",
+            "files 2: the metadata database contains an invalid value in files.created_at: \"9223372036854775807\"",
         ),
         (
             "UPDATE sessions SET user_id = NULL, expires_at = 9223372036854775807, session_hash = 'f'",
             "DELETE FROM sessions",
-            "sessions: a hash is none",
+            "sessions: a key is not a valid hash",
         ),
     ] {
         database.execute(damage).await;
         let found = findings(&catalog).await;
         // A record that has a checksum tells by it first.
-        let unsealed = found.iter().any(|finding| finding.ends_with("is not what was written"));
+        let unsealed = found.iter().any(|finding| finding.ends_with("does not match its checksum"));
         assert!(unsealed || found.contains(&told.to_owned()), "{damage}: {found:?}");
         database.execute(repair).await;
         assert_eq!(findings(&catalog).await, Vec::<String>::new(), "{repair}");

@@ -63,7 +63,7 @@ async fn attempts(catalog: &Catalog, dataset: DatasetId) -> Vec<String> {
     catalog.attempts(dataset, None, 1_000).await.unwrap().into_iter().map(text).collect()
 }
 
-const CRASHED: &str = "ping: its process ended, or could not reach the catalog, before it was over";
+const CRASHED: &str = "ping: strata stopped or lost access to the metadata database before the refresh finished";
 
 async fn one_refresh_at_a_time(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;

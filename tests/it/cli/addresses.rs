@@ -47,9 +47,9 @@ fn a_server_that_cannot_take_tasks_of_others_does_not_start() {
     let listen = ("STRATA_CLUSTER__LISTEN", "127.0.0.1:0");
     let secret = ("STRATA_CLUSTER__SECRET", "a secret of the nodes");
     let message = start(&[listen, secret, ("STRATA_SERVER__ROLES", "http,refresh")]);
-    assert!(message.contains("cluster.listen") && message.contains("add it to server.roles"), "{message}");
+    assert!(message.contains("cluster.listen") && message.contains("add `query` to server.roles"), "{message}");
     let message = start(&[listen]);
-    assert!(message.contains("cluster.listen") && message.contains("only with a cluster.secret"), "{message}");
+    assert!(message.contains("cluster.listen") && message.contains("also set cluster.secret"), "{message}");
     for blank in ["                ", "\t \t \t \t \t \t \t \t x"] {
         let message = start(&[listen, ("STRATA_CLUSTER__SECRET", blank)]);
         assert!(message.contains("cluster.secret") && message.contains("at least 16 bytes"), "{message}");
@@ -71,17 +71,17 @@ fn a_server_whose_certificate_others_would_refuse_does_not_start() {
     };
     let own = certificates.path("127.0.0.11.pem").display().to_string();
     let message = start(environment("127.0.0.12:0", &[]));
-    let named = "names 127.0.0.11 as subjectAltName, and not 127.0.0.12, where other servers connect";
+    let named = "is valid for 127.0.0.11 (subjectAltName), but other nodes connect to 127.0.0.12";
     assert!(message.starts_with(&format!("strata: `cluster.tls_certificate`: {own} {named}")), "{message}");
     let key = ("STRATA_CLUSTER__TLS_KEY".to_owned(), certificates.path("127.0.0.12.key").display().to_string());
     let message = start(environment("127.0.0.11:0", &[key]));
-    assert!(message.ends_with(&format!("127.0.0.12.key is not the key of the certificate in {own}")), "{message}");
+    assert!(message.ends_with(&format!("127.0.0.12.key does not match the certificate in {own}")), "{message}");
     let nothing = ("STRATA_CLUSTER__TLS_CA".to_owned(), certificates.path("nothing").display().to_string());
     let message = start(environment("127.0.0.11:0", &[nothing]));
     assert!(message.contains("`cluster.tls_ca`: ") && message.contains("nothing cannot be read: No such"), "{message}");
     let mut two = environment("127.0.0.11:0", &[]);
     two.retain(|(name, _)| name != "STRATA_CLUSTER__TLS_KEY");
-    assert!(start(two).contains("give cluster.tls_key, too"));
+    assert!(start(two).contains("must also set cluster.tls_key"));
     assert!(!machine.path("strata-data").exists());
     let good = environment("127.0.0.11:0", &[]);
     let good: Vec<(&str, &str)> = good.iter().map(|(name, value)| (&**name, &**value)).collect();

@@ -68,7 +68,7 @@ async fn a_database_of_another_program_is_left_as_it_is() {
     tokio::task::block_in_place(|| {
         for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["user", "list"], &["check"]] {
             let message = failed(&machine.run(arguments));
-            assert!(message.contains("is a database of another program"), "{arguments:?}: {message}");
+            assert!(message.contains("is another program's database"), "{arguments:?}: {message}");
         }
     });
     assert!(fs::read(&file).expect("read") == before);

@@ -93,7 +93,7 @@ fn http_fetch_without_ca_certificates_works() {
 
     let (port, thread) = serve_tls(Authority::new("any").server(|_| {}), |_| {});
     let text = failed(&import(&machine, &format!("https://localhost:{port}/")).output().expect("the binary runs"));
-    assert!(text.contains(&format!("no TLS connection to localhost:{port}: ")), "{text}");
+    assert!(text.contains(&format!("the TLS connection to localhost:{port} failed: ")), "{text}");
     assert!(text.contains("has no CA certificates") && text.contains("ca-certificates"), "{text}");
     thread.join().expect("the server ends");
 }
@@ -142,7 +142,7 @@ fn failed_handshake_is_reported_in_words() {
         (
             &authority,
             |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
-            "certificate is not a certificate for servers",
+            "certificate is not a server certificate",
         ),
     ];
     for (authority, change, expected) in cases {
@@ -153,7 +153,7 @@ fn failed_handshake_is_reported_in_words() {
             "" => drop(one_json_line(&output)),
             expected => {
                 let text = failed(&output);
-                let expected = format!("no TLS connection to localhost:{port}: the server's {expected}");
+                let expected = format!("the TLS connection to localhost:{port} failed: the server's {expected}");
                 assert!(text.ends_with(&expected), "{text}");
             }
         }

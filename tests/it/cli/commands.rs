@@ -43,7 +43,7 @@ fn help_names_every_command_and_flag() {
         ),
         (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
         (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
-        (&["user", "remove", "--help"], &["<EMAIL>", "without datasets", "tokens and sessions end"]),
+        (&["user", "remove", "--help"], &["<EMAIL>", "no datasets", "tokens and sessions"]),
         (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
         (
             &["import", "--help"],
@@ -99,9 +99,9 @@ fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything(
     let message = failed(&command.env("STRATA_SERVER__LISEN", "x").output().expect("the binary runs"));
     assert!(message.starts_with("strata: environment variable STRATA_SERVER__LISEN: unknown key"), "{message}");
     let message = failed(&elsewhere.run(&["serve", "--config", "none.toml"]));
-    assert!(message.starts_with("strata: the configuration file none.toml cannot be read: "), "{message}");
+    assert!(message.starts_with("strata: failed to read the configuration file none.toml: "), "{message}");
     let message = failed(&elsewhere.run(&["serve", "--listen", "nowhere"]));
-    assert!(message.starts_with("strata: --listen: `server.listen`: \"nowhere\" is not"), "{message}");
+    assert!(message.starts_with("strata: --listen: `server.listen`: \"nowhere\" is invalid"), "{message}");
     assert!(!elsewhere.path("strata-data").exists() && !machine.path("strata-data").exists());
 }
 
@@ -129,9 +129,9 @@ fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
 fn a_users_password_and_plan_can_be_changed() {
     let machine = Machine::with_user();
     let output = succeeded(&machine.run_with_input(&["user", "passwd", "ADA@example.test"], "battery staple\n"));
-    assert_eq!(output, "changed the password of ADA@example.test\n");
+    assert_eq!(output, "changed the password for ADA@example.test\n");
     let output = succeeded(&machine.run(&["user", "plan", "ada@example.test", "scale"]));
-    assert_eq!(output, "ada@example.test has the plan scale\n");
+    assert_eq!(output, "changed the plan for ada@example.test to scale\n");
     for arguments in [&["user", "passwd", "eve@example.test"][..], &["user", "plan", "eve@example.test", "pro"]] {
         let message = failed(&machine.run_with_input(arguments, "battery staple\n"));
         assert!(message.contains("there is no user eve@example.test"), "{message}");
@@ -157,7 +157,7 @@ fn a_user_without_datasets_can_be_removed() {
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
     let message = failed(&machine.run(&["user", "remove", "ADA@example.test"]));
-    assert!(message.contains("ada@example.test has 1 dataset, and stays"), "{message}");
+    assert!(message.contains("cannot remove the user ada@example.test, who has 1 dataset;"), "{message}");
 
     // While a server uses the same catalog.
     let server = Server::start(&machine, &[], &[]);
@@ -186,7 +186,8 @@ fn tokens_are_made_for_users_who_are_there() {
     let token = |output: std::process::Output| succeeded(&output).lines().last().expect("a token").to_owned();
     let printed = succeeded(&make(&["ci"]));
     assert!(
-        printed.starts_with("made the token ci of ada@example.test with the scope write; it does not expire\nstrata_"),
+        printed
+            .starts_with("created the token ci for ada@example.test with the scope write; it does not expire\nstrata_"),
         "{printed}"
     );
     let (all, reads) = (printed.lines().last().expect("a token"), token(make(&["bi", "--scope", "read"])));
@@ -194,13 +195,13 @@ fn tokens_are_made_for_users_who_are_there() {
     let refused = make(&["days", "--expires-in", "90"]);
     let message = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(message.contains("it has no unit; valid: 90d for days, 90h for hours, 90s for seconds"), "{message}");
+    assert!(message.contains("the unit is missing; valid: 90d for days, 90h for hours, 90s for seconds"), "{message}");
     let refused = make(&["none", "--expires-in", "0s"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("a token is valid for 1s at least"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("a token must be valid for at least 1s"), "{refused:?}");
     for (options, words) in [
-        (&["ci"][..], "the token cannot be made: the token's name is taken"),
-        (&[""], "the token cannot be made: name: it must have 1 to"),
+        (&["ci"][..], "failed to create the token: the token name is taken"),
+        (&[""], "failed to create the token: name: it must be 1 to"),
     ] {
         let message = failed(&make(options));
         assert!(message.contains(words), "{message}");
@@ -234,27 +235,28 @@ fn tokens_are_made_for_users_who_are_there() {
     assert!(table.contains("red\\u{1b}[31m\\u{a}") && !table.contains('\u{1b}'), "{table}");
     assert!(table.contains("never"), "{table}");
     let revoke = |name: &str| machine.run(&["user", "revoke", "ada@example.test", name]);
-    assert_eq!(succeeded(&revoke("bi")), "revoked the token bi of ada@example.test\n");
+    assert_eq!(succeeded(&revoke("bi")), "revoked the token bi for ada@example.test\n");
     let (head, _) = get(&format!("{}/token/list", server.base_url), Some(&format!("Bearer {reads}")));
     assert!(head.starts_with("http/1.1 401"), "{head}");
     let message = failed(&revoke("bi"));
-    assert!(message.contains("ada@example.test has no token bi; `strata user tokens ada@example.test`"), "{message}");
+    assert!(message.contains("ada@example.test has no token named bi; to list the user"), "{message}");
     let message = failed(&machine.run(&["user", "revoke", "bob@example.test", "ci"]));
-    assert!(message.contains("there is no user bob@example.test; `strata user list` lists them"), "{message}");
+    assert!(message.contains("there is no user bob@example.test; run `strata user list`"), "{message}");
 }
 
 #[test]
 fn the_example_of_tuning_makes_a_slow_read_fast() {
     let machine = Machine::new();
     let printed = paste(&machine, "docs/guides/tune.md", "tuning", ["8083"]);
-    let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
+    let explained: Vec<&str> = printed.split("Query on dataset 1").skip(1).collect();
     let [before, after] = explained[..] else { panic!("{printed}") };
-    for text in ["version 1\n", "50,000 tested, 83 selected", "by the search text and shapes, 50,000 -> 500\n"] {
+    for text in
+        ["version 1\n", "50,000 tested, 83 selected", "by the full-text column and the path index, 50,000 -> 500\n"]
+    {
         assert!(before.contains(text), "{text}: {before}");
     }
-    assert!(before.contains("`promotion.percent` has no shredded column"), "{before}");
-    for text in
-        ["version 2\n", "50,000 tested, 83 selected", "by the shredded column promotion.percent, 50,000 -> 83\n"]
+    assert!(before.contains("`promotion.percent` has no indexed column"), "{before}");
+    for text in ["version 2\n", "50,000 tested, 83 selected", "by the indexed column promotion.percent, 50,000 -> 83\n"]
     {
         assert!(after.contains(text), "{text}: {after}");
     }
@@ -291,7 +293,7 @@ fn an_import_makes_a_dataset_and_then_its_next_version() {
     machine.write("twice.csv", "a,a\n1,2\n");
     let line = one_json_line(&machine.import("twice.csv", &[]));
     let warning = line["warnings"][0].as_str();
-    assert!(warning.is_some_and(|warning| warning.starts_with("Several columns of the table have the name")), "{line}");
+    assert!(warning.is_some_and(|warning| warning.starts_with("Several columns of the table are named")), "{line}");
 
     let arguments = ["import", "small.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
     let line = one_json_line(&machine.run(&arguments));
@@ -337,7 +339,10 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
         ("none.jsonl", "there is no such file; valid: a file, - for"),
     ] {
         let message = failed(&machine.import(file, &[]));
-        assert!(message.starts_with(&format!("strata: importing {file}: ")) && message.contains(place), "{message}");
+        assert!(
+            message.starts_with(&format!("strata: failed to import {file}: ")) && message.contains(place),
+            "{message}"
+        );
         assert_eq!(machine.data_files(), before, "{file}");
     }
     // No version number was spent either.
@@ -356,11 +361,12 @@ fn errors_of_an_import_name_its_flags() {
     machine.write("nested.jsonl", "{\"a\":{\"b\":\"1\"}}\n");
     machine.write("table.csv", "a\n1\n");
     let message = failed(&machine.import("places.geojson", &[]));
-    assert!(message.contains("(`--records-path`), did you mean features?"), "{message}");
+    assert!(message.contains("`--records-path`") && message.contains("(did you mean features?)"), "{message}");
     let line = one_json_line(&machine.import("places.geojson", &["--records-path", "features"]));
     assert_eq!(line["entity_count"], json!(1));
     // It was taken, and did nothing. So it is for a dataset that is there, and for one that is not.
-    let told = "strata: importing nested.jsonl: `--infer-types` is for csv and tsv, and this is jsonl; leave it out";
+    let told = "strata: failed to import nested.jsonl: `--infer-types` applies only to csv and tsv, but the format is \
+                jsonl; omit it";
     assert_eq!(failed(&machine.import("nested.jsonl", &["--infer-types"])), told);
     let new = ["import", "nested.jsonl", "--name", "New", "--owner", "ada@example.test", "--infer-types"];
     assert_eq!(failed(&machine.run(&new)), told);
@@ -397,7 +403,8 @@ fn an_address_that_is_taken_is_named() {
     let machine = Machine::new();
     let message = failed(&machine.run(&["serve", "--listen", &address, "--demo"]));
     assert!(
-        message.starts_with(&format!("strata: cannot listen on {address} (`--listen` names another address): ")),
+        message
+            .starts_with(&format!("strata: failed to listen on {address} (to use another address, set `--listen`): ")),
         "{message}"
     );
     assert!(!machine.path("strata-data").exists(), "it left a directory behind");
@@ -421,7 +428,7 @@ fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
 fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_the_same() {
     let machine = Machine::new();
     let server = Server::start(&machine, &["--demo"], &[]);
-    let first = format!("Open {}/ in a browser: the dashboard.\n", server.base_url);
+    let first = format!("To see the dashboard, open {}/ in a browser.\n", server.base_url);
     assert!(server.greeting.starts_with(&first), "{}", server.greeting);
     let requests = demo_requests(&server.greeting);
     let datasets: BTreeSet<&str> = requests.iter().filter_map(|(url, _)| url.split('/').nth(5)).collect();
@@ -457,7 +464,8 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
 
     let files = machine.data_files();
     let server = Server::start(&machine, &["--demo"], &[]);
-    let for_readers = |greeting: &str| greeting.split("Their owner is").next().unwrap_or_default().to_owned();
+    let for_readers =
+        |greeting: &str| greeting.split("The owner of these datasets is").next().unwrap_or_default().to_owned();
     assert_eq!(
         for_readers(&server.greeting).replace(&server.base_url, ""),
         for_readers(&greeting).replace(&first_url, "")
@@ -485,7 +493,7 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
     let import = &["import", "https://example.test/x.json", "--name", "x", "--owner", "ada@example.test"][..];
     for arguments in both.into_iter().chain([import]) {
         let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
-        assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
+        assert!(message.contains("there is no metadata database nowhere/catalog.sqlite"), "{message}");
         assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
     }
     machine.write("file", "no directory");
@@ -497,7 +505,7 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
     std::fs::create_dir(machine.path("empty")).expect("made");
     for arguments in both.into_iter().chain([&["user", "passwd", "ada@example.test"][..]]) {
         let message = failed(&machine.run_with_input(&[arguments, &["--data", "empty"]].concat(), "a password\n"));
-        assert!(message.contains("there is no catalog empty/catalog.sqlite"), "{message}");
+        assert!(message.contains("there is no metadata database empty/catalog.sqlite"), "{message}");
         let left = std::fs::read_dir(machine.path("empty")).expect("still there").count();
         assert!(left == 0 && !machine.path("copy").exists(), "{arguments:?} makes something");
     }
@@ -510,10 +518,10 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     for (source, problem) in [
         ("/nowhere/x.json", "there is no such file"),
         (".", "it is a directory"),
-        ("htp://example.org/x.json", "sources have no such scheme, and there is no such file"),
+        ("htp://example.org/x.json", "the URL scheme is not supported, and there is no such file"),
     ] {
         let message = failed(&machine.run(&arguments(source)));
-        assert!(message.starts_with(&format!("strata: importing {source}: {problem}; valid: ")), "{message}");
+        assert!(message.starts_with(&format!("strata: failed to import {source}: {problem}; valid: ")), "{message}");
     }
     assert!(!machine.path("strata-data").exists());
 
@@ -522,7 +530,7 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     assert_eq!(one_json_line(&output)["entity_count"], json!(2));
     // Names that do not resolve are told in a sentence, whatever name servers there are.
     let message = failed(&machine.run(&arguments("http://no-such-host.invalid/x.json")));
-    assert!(message.contains("fetched: the name no-such-host.invalid d"), "{message}");
+    assert!(message.contains("fetch the source: the name no-such-host.invalid d"), "{message}");
     assert!(!message.contains("error sending") && !message.contains("Query") && !message.contains('{'), "{message}");
     // So is a port on which nothing listens.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("an address");
@@ -530,7 +538,7 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     let mut command = machine.command(&arguments(&url));
     let output = command.env("STRATA_NET__ALLOW", "127.0.0.0/8").output().expect("the binary runs");
     let message = failed(&output);
-    let reason = format!("the source cannot be fetched: {closed} refuses connections");
+    let reason = format!("failed to fetch the source: {closed} refused the connection");
     assert!(message.ends_with(&reason), "{message}");
 }
 
@@ -571,17 +579,23 @@ fn a_table_with_another_delimiter_is_told_to_its_owner() {
     let output = machine.import("semicolons.csv", &[]);
     assert_eq!(one_json_line(&output)["entity_count"], json!(1));
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(log.contains("one column, whose name holds semicolons: only commas separate"), "{log}");
+    assert!(
+        log.contains("one column, and its name contains semicolons. In this format, only commas separate"),
+        "{log}"
+    );
     // From now on the dataset has an id.
     let log = machine.import("semicolons.csv", &[]).stderr;
     assert!(String::from_utf8_lossy(&log).contains("dataset_id=1"), "{log:?}");
     let explained = succeeded(&machine.run(&["explain", "1"]));
-    assert!(explained.contains("`name;age`. The source may be a table with semicolons"), "{explained}");
+    assert!(
+        explained.contains("`name;age`, so the source might be a table whose cells are separated by semicolons"),
+        "{explained}"
+    );
 
     machine.write("commas.csv", "name;age,b\nAda;36,1\n");
     assert!(machine.import("commas.csv", &[]).stderr.is_empty());
     let explained = succeeded(&machine.run(&["explain", "1"]));
-    assert!(!explained.contains("The source may be a table"), "{explained}");
+    assert!(!explained.contains("the source might be a table"), "{explained}");
 }
 
 #[test]
@@ -601,9 +615,9 @@ fn versions_are_named_alike_by_every_command() {
         assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["version"], json!(2), "{version}");
     }
     for (arguments, right) in [
-        (["diff", "a", "1", "2"], "a dataset is named by its id, a positive integer"),
-        (["diff", "1", "first", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
-        (["diff", "1", "0", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
+        (["diff", "a", "1", "2"], "a dataset ID must be a positive integer"),
+        (["diff", "1", "first", "2"], "valid: active, latest, or a version number, such as 3 or v3"),
+        (["diff", "1", "0", "2"], "valid: active, latest, or a version number, such as 3 or v3"),
     ] {
         let output = machine.run(&arguments);
         assert_eq!(output.status.code(), Some(2));
@@ -619,7 +633,7 @@ fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up(
     one_json_line(&machine.import("one.jsonl", &[]));
     let before = machine.data_files();
     let message = failed(&machine.run(&["serve", "--demo", "--listen", "127.0.0.1:0"]));
-    assert!(message.contains("this catalog has datasets other than the demo's"), "{message}");
+    assert!(message.contains("the metadata database has datasets other than the demo's"), "{message}");
     assert_eq!(machine.data_files(), before);
 
     std::os::unix::fs::symlink(machine.path("strata-data"), machine.path("link")).expect("a link");
@@ -663,7 +677,7 @@ fn a_check_counts_one_file_as_one() {
     let output = machine.run(&["check"]);
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(message.contains("the check found damage: 1 file, version or place of the catalog"), "{message}");
+    assert!(message.contains("the check found 1 damaged file, version, or database record"), "{message}");
 }
 
 #[test]
@@ -674,7 +688,7 @@ fn a_catalog_that_does_not_open_is_to_be_restored_and_not_checked() {
     std::fs::write(&catalog, vec![0x5a; usize::try_from(length).expect("small")]).expect("written");
     for command in ["check", "list"] {
         let message = failed(&machine.run(&[command]));
-        assert!(message.starts_with("strata: the catalog is damaged and cannot be opened ("), "{message}");
+        assert!(message.starts_with("strata: the metadata database is damaged and cannot be opened ("), "{message}");
         assert!(message.contains("; restore it from a backup") && !message.contains("strata check"), "{message}");
     }
 }
@@ -682,7 +696,7 @@ fn a_catalog_that_does_not_open_is_to_be_restored_and_not_checked() {
 #[test]
 fn users_and_datasets_are_listed() {
     let machine = Machine::with_user();
-    assert!(failed(&Machine::new().run(&["list"])).contains("there is no catalog"));
+    assert!(failed(&Machine::new().run(&["list"])).contains("there is no metadata database"));
     assert_eq!(
         succeeded(&machine.run(&["list"])),
         "ID  SLUG  OWNER  VERSIONS  ACTIVE  SIZE  PINNED  PRIVATE  FROZEN  NAME\n"
@@ -759,12 +773,12 @@ fn numbers_on_the_command_line_have_the_units_of_the_configuration() {
 fn a_server_without_background_work_says_so() {
     let machine = Machine::new();
     let server = Server::start(&machine, &["--no-background"], &[]);
-    assert_eq!(server.greeting, "no background work: schedules, webhooks, sweeps and scrubs are off\n");
+    assert_eq!(server.greeting, "background work is disabled: no schedules, webhooks, sweeps, or scrubs\n");
     let (head, _) = get(&format!("{}/healthz", server.base_url), None);
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let (code, errors) = server.stop("-TERM");
     assert_eq!(code, Some(0), "{errors}");
-    assert_eq!(errors.matches("no background work: ").count(), 1, "{errors}");
+    assert_eq!(errors.matches("background work is disabled: ").count(), 1, "{errors}");
 }
 
 #[test]
@@ -788,5 +802,5 @@ fn completions_and_manual_pages_know_every_command() {
     assert!(written.contains("[--token NAME] ") && written.contains(" --plan free|pro|scale EMAIL"), "{written}");
     assert!(machine.path("man1/strata.1").exists());
     let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
-    assert!(message.contains("the manual pages cannot be written to strata.toml/man1: "), "{message}");
+    assert!(message.contains("failed to write the manual pages to strata.toml/man1: "), "{message}");
 }

@@ -76,7 +76,7 @@ async fn a_service_moves_to_postgresql_and_s3_and_back() {
         assert!(left.iter().all(|path| !path.to_string_lossy().contains("restore-")), "{left:?}");
         // Not over what is there.
         let refused = failed(&strata(&["restore", "strata-data", "--data", "new"]));
-        assert!(refused.contains("nothing was restored: the catalog: it is not empty"), "{refused}");
+        assert!(refused.contains("failed to restore the backup: ") && refused.contains("not empty"), "{refused}");
 
         let server = Server::start(&machine, &["--data", "new"], &environment);
         assert_eq!(seen(&server, &token), before);
@@ -104,7 +104,7 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let server = Server::start(&machine, &[], &[]);
     let before = seen(&server, &token);
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
-    assert!(message.contains("a process runs on the data directory strata-data: stop it"), "{message}");
+    assert!(message.contains("a process is using the data directory strata-data; stop the process"), "{message}");
     assert!(!machine.path("new").exists());
     assert_eq!(server.stop("-TERM").0, Some(0));
     let damaged = version_files(&machine, "strata-data").pop().expect("a file");
@@ -113,7 +113,7 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(
-        message.contains(&format!("nothing was restored: the file versions/{name} cannot be copied (dataset ")),
+        message.contains(&format!("failed to restore the backup: cannot copy the file versions/{name} (dataset ")),
         "{message}"
     );
     // Whoever reads a pipe waits for one who writes.
@@ -121,10 +121,10 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let made = std::process::Command::new("mkfifo").arg(&damaged).status().expect("mkfifo");
     assert!(made.success());
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
-    assert!(message.contains("it is no regular file"), "{message}");
+    assert!(message.contains("it is not a regular file"), "{message}");
     for command in [&["check"][..], &["check", "--quick"], &["scrub"], &["backup", "copy"]] {
         let told = failed_with_findings(&machine.run(command));
-        assert!(told.contains("it is no regular file"), "{command:?}: {told}");
+        assert!(told.contains("it is not a regular file"), "{command:?}: {told}");
     }
     std::fs::remove_file(&damaged).expect("removed");
     // Nobody is there yet.
@@ -157,8 +157,8 @@ fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
     assert!(std::process::Command::new("mkfifo").arg(&made[2]).status().expect("mkfifo").success());
 
     let refused = failed(&machine.run(&["backup", "refused"]));
-    assert!(refused.contains("no backup was made: the file versions/"), "{refused}");
-    assert!(refused.contains("cannot be copied (dataset 1 \"Small Things\" v"), "{refused}");
+    assert!(refused.contains("failed to create the backup: cannot copy the file versions/"), "{refused}");
+    assert!(refused.contains(" (dataset 1 \"Small Things\" v"), "{refused}");
     let findings = |output: &std::process::Output, end: &str| {
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains(end), "{output:?}");
@@ -175,12 +175,12 @@ fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
         assert_eq!(lines[1]["reason"], "it is missing");
         assert_eq!((&sum["files"], &sum["damaged"]), (&json!(1), &json!(3)));
     };
-    let ended = "the backup was made, with damage: 3 files";
+    let ended = "the backup was created, but it contains 3 damaged files";
     findings(&machine.run(&["backup", "linked", "--keep-going", "--json"]), ended);
     findings(&machine.run(&["backup", "copy", "--copy", "--keep-going", "--json"]), ended);
     let refused = failed(&machine.run(&["restore", "copy", "--data", "new"]));
-    assert!(refused.contains("nothing was restored: the file versions/"), "{refused}");
-    let ended = "the backup was restored, with damage: 3 files";
+    assert!(refused.contains("failed to restore the backup: cannot copy the file versions/"), "{refused}");
+    let ended = "the backup was restored, but it contains 3 damaged files";
     findings(&machine.run(&["restore", "copy", "--data", "new", "--keep-going", "--json"]), ended);
 
     for data in ["linked", "copy", "new"] {
@@ -196,15 +196,15 @@ fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
     let told = machine.run(&["backup", "words", "--keep-going"]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains(": it is missing (dataset 1 \"Small Things\" v2)\n"), "{told}");
-    assert!(told.contains(" of them linked, 3 more damaged: words\n"), "{told}");
+    assert!(told.contains("backed up 1 file (") && told.contains(" linked, 3 more damaged\n"), "{told}");
 }
 
 #[test]
 fn what_is_no_backup_is_refused() {
     let (machine, _) = machine();
     for (place, reason) in [
-        ("nowhere", "nowhere is no backup and no data directory: it has no catalog.sqlite"),
-        (".", ". is no backup and no data directory: it has no catalog.sqlite"),
+        ("nowhere", "nowhere is neither a backup nor a data directory: it has no catalog.sqlite"),
+        (".", ". is neither a backup nor a data directory: it has no catalog.sqlite"),
     ] {
         let message = failed(&machine.run(&["restore", place, "--data", "new"]));
         assert!(message.contains(reason), "{message}");
@@ -213,10 +213,10 @@ fn what_is_no_backup_is_refused() {
     succeeded(&machine.run(&["backup", "copy"]));
     machine.write("copy/INCOMPLETE-BACKUP", "");
     let message = failed(&machine.run(&["restore", "copy", "--data", "new"]));
-    assert!(message.contains("copy holds a backup that was not finished"), "{message}");
+    assert!(message.contains("copy contains an incomplete backup"), "{message}");
     std::fs::remove_file(machine.path("copy/INCOMPLETE-BACKUP")).expect("removed");
     // Into itself, and beside what is there.
-    for (data, reason) in [("copy", "is inside of what is restored"), ("strata-data", "it is not empty")] {
+    for (data, reason) in [("copy", "is inside the directory that you are restoring"), ("strata-data", "not empty")] {
         let message = failed(&machine.run(&["restore", "copy", "--data", data]));
         assert!(message.contains(reason), "{message}");
     }
@@ -225,13 +225,13 @@ fn what_is_no_backup_is_refused() {
     other.write("things.json", "[{}]");
     succeeded(&other.import("things.json", &[]));
     succeeded(&machine.run(&["restore", "copy", "--data", "first"]));
-    let (belongs, inside) = ("belongs to another catalog", "is inside of what is restored");
+    let (belongs, inside) = ("belongs to another metadata database", "is inside the directory that you are restoring");
     for (store, refusal) in [
         (other.path("strata-data/store").display().to_string(), belongs),
         (machine.path("first/store").display().to_string(), belongs),
         (machine.path("copy/store").display().to_string(), inside),
         (format!("file://{}", machine.path("copy/store/new").display()), inside),
-        ("memory://".to_owned(), "keeps nothing"),
+        ("memory://".to_owned(), "is in memory"),
     ] {
         let mut command = machine.command(&["restore", "copy", "--data", "new"]);
         command.env("STRATA_STORE__URL", &store);
@@ -251,14 +251,14 @@ fn a_directory_that_cannot_be_the_source_is_refused_before_anything_is_made() {
         assert!(!machine.path(data).join("catalog.sqlite").exists(), "{data}");
     };
     for data in ["strata-data/new", "strata-data/store", "./strata-data/../strata-data/new/deep"] {
-        refused("strata-data", data, "is inside of what is restored");
+        refused("strata-data", data, "is inside the directory that you are restoring");
     }
     succeeded(&machine.run(&["backup", "kept"]));
     std::fs::write(machine.path("kept/catalog.sqlite"), "").expect("emptied");
     refused("kept", "other", "catalog.sqlite is empty");
     std::fs::remove_file(machine.path("kept/catalog.sqlite")).expect("removed");
     std::fs::create_dir(machine.path("kept/catalog.sqlite")).expect("a folder");
-    refused("kept", "other", "catalog.sqlite is no regular file");
+    refused("kept", "other", "catalog.sqlite is not a regular file");
 }
 
 /// Files were restored under any name, such as one that a sweep removes, or that of the store's own file.
@@ -280,7 +280,7 @@ async fn a_path_that_no_version_file_has_is_refused() {
         }
         let output = tokio::task::block_in_place(|| machine.run(&["restore", "strata-data", "--data", "new"]));
         let message = failed(&output);
-        assert!(message.contains(path) && message.contains("the service gives no file such a path"), "{message}");
+        assert!(message.contains(path) && message.contains("which strata never creates"), "{message}");
         path.clone_into(&mut before);
     }
 }

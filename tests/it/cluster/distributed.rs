@@ -202,7 +202,7 @@ async fn a_request_without_the_secret_is_refused() {
     let channel = DefaultChannelResolver::default().get_channel(&url).await.expect("a connection");
     let told = create_worker_client(channel).get_worker_info(GetWorkerInfoRequest {}).await;
     let refusal = told.err().expect("refused").to_string();
-    assert!(refusal.contains("no node of this service"), "{refusal}");
+    assert!(refusal.contains("not a node of this cluster"), "{refusal}");
     let rendering = cluster.door_of(0).get("/metrics").await.expect("metrics").text();
     assert!(
         metrics::value(&rendering, "strata_node_tasks_total{outcome=\"refused\"}").is_some_and(|count| count > 0.0)
@@ -234,7 +234,7 @@ async fn a_token_is_valid_for_one_node_path_and_user() {
         }));
         match create_worker_client(channel).get_worker_info(GetWorkerInfoRequest {}).await {
             Ok(_) => true,
-            Err(refusal) if refusal.to_string().contains("no node of this service") => false,
+            Err(refusal) if refusal.to_string().contains("not a node of this cluster") => false,
             Err(error) => panic!("{token}: {error}"),
         }
     };

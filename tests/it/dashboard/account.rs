@@ -30,11 +30,11 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     let page = owner.page("/ui/account").await;
     assert!(!page.text.contains(&token), "it is shown once");
     assert_eq!(page.words("section[aria-labelledby=tokens] tbody th"), "ci <b>");
-    assert_eq!(page.words("form[action='/ui/account/create-token'] button"), "Make token");
+    assert_eq!(page.words("form[action='/ui/account/create-token'] button"), "Create token");
     assert_eq!(page.words("label[for=old]"), "Current password");
     let again = Page::of(&sent(&owner, "create-token", &[("name", "ci <b>")]).await, 409);
-    assert_eq!(again.words("[role=alert]"), "You already have an API token of this name.");
-    let asked = owner.page(&page.link("Delete the token ci <b> …")).await;
+    assert_eq!(again.words("[role=alert]"), "You already have an API token with this name.");
+    let asked = owner.page(&page.link("Delete token ci <b> …")).await;
     assert_eq!(asked.words("h2"), "Delete the token \"ci <b>\"?");
     assert_eq!(asked.one("form.line input[name=name]").attr("value"), Some("ci <b>"));
     assert_eq!(asked.link("Cancel"), "/ui/account");
@@ -44,7 +44,7 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     Page::of(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, 404);
     Page::of(&sent(&owner, "nothing", &[]).await, 404);
     let visitor = Browser::visitor(&service);
-    assert_eq!(visitor.error("/ui/account", 401).await.words("[role=alert]"), "Sign in to see this page.");
+    assert_eq!(visitor.error("/ui/account", 401).await.words("[role=alert]"), "To see this page, sign in.");
     Page::of(&visitor.post("/ui/account/create-token", &[("name", "x")]).await, 401);
 }
 
@@ -93,17 +93,17 @@ async fn sessions_are_ended_and_a_new_password_ends_all_others() {
     let third = Browser::user(&service, OWNER).await;
     let wrong =
         Page::of(&sent(&owner, "password", &[("old", "wrong"), ("new", "another"), ("again", "another")]).await, 403);
-    assert_eq!(wrong.words("#old-problem"), "This is not your password. Nothing was changed.");
+    assert_eq!(wrong.words("#old-problem"), "This is not your current password. Your password was not changed.");
     assert_eq!(wrong.select("[role=alert]").len(), 1);
     let empty = Page::of(&sent(&owner, "password", &[("old", PASSWORD), ("new", ""), ("again", "")]).await, 400);
-    assert_eq!(empty.words("#new-problem"), "The password must have 1 to 1024 bytes.");
+    assert_eq!(empty.words("#new-problem"), "The password must be 1 to 1024 bytes long.");
     let differs = [("old", PASSWORD), ("new", "another"), ("again", "anther")];
     let differs = Page::of(&sent(&owner, "password", &differs).await, 400);
-    assert!(differs.words("#again-problem").contains("not the new password"), "{}", differs.words("#again-problem"));
+    assert!(differs.words("#again-problem").contains("passwords do not match"), "{}", differs.words("#again-problem"));
     let changed = [("old", PASSWORD), ("new", "another"), ("again", "another")];
     leads_to(&sent(&owner, "password", &changed).await, "/ui/account?done=password");
     assert!(
-        owner.page("/ui/account?done=password").await.words("[role=status]").starts_with("The password is changed")
+        owner.page("/ui/account?done=password").await.words("[role=status]").starts_with("Your password was changed")
     );
     third.error("/ui/account", 401).await;
     Browser::of(&service, OWNER, "another").await;
@@ -135,7 +135,7 @@ async fn sessions_tell_where_they_began() {
     let page = owner.page("/ui/account").await;
     let mut from = page.all_words("section[aria-labelledby=sessions] td[data-label=From]");
     from.sort_unstable();
-    assert_eq!(from, ["<b>curl</b>/8, 198.51.100.8", "Firefox on Linux, 198.51.100.7", "not known"]);
+    assert_eq!(from, ["<b>curl</b>/8, 198.51.100.8", "Firefox on Linux, 198.51.100.7", "unknown"]);
 }
 
 #[tokio::test]

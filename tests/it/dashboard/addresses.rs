@@ -25,14 +25,18 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
         ("/?after=x", "parameter after: \"x\" is not a whole number", whole.as_str()),
         (&format!("/?after={HUGE}"), "after: \"99999999999999999999999\" is too large", &whole),
         ("/?q=a&q=b", "parameter q: \"b\" is a second value", "q given at most once"),
-        ("/?q=%FF", "\"q=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        ("/?q=%FF", "\"q=%FF\" in the query string is not UTF-8", "percent-encoded UTF-8"),
         ("/ui/1/ten/active/?view=xml", "parameter view: \"xml\" is not valid", "table, json"),
         ("/ui/1/ten/active/?view=json&view=json", "\"json\" is a second value", "view given at most once"),
         ("/ui/1/ten/active/?add_path=n&add_operator=like", "add_operator: \"like\" is not valid", "filter_contains"),
         ("/ui/1/ten/active/?form=1&add_path=n&add_operator=like", "add_operator: \"like\"", "filter, filter_contains"),
         (&format!("/ui/1/ten/active/?offset={HUGE}"), "offset: \"99999999999999999999999\" is too large", &whole),
         ("/ui/1/ten/v1/explain?view=xml", "parameter view: \"xml\" is not valid", "table, json"),
-        ("/ui/1/ten/v1/explain?keywords=%FF", "\"keywords=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        (
+            "/ui/1/ten/v1/explain?keywords=%FF",
+            "\"keywords=%FF\" in the query string is not UTF-8",
+            "percent-encoded UTF-8",
+        ),
         ("/ui/1/ten/v1/profile?from=-1", "parameter from: \"-1\" is not a whole number", &whole),
         ("/ui/1/ten/v1/profile?from=1&from=2", "\"2\" is a second value", "from given at most once"),
         ("/ui/1/ten/versions?before=x", "parameter before: \"x\" is not a whole number", &whole),
@@ -41,9 +45,9 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
         ("/ui/1/ten/diff?view=zz", "parameter view: \"zz\" is not valid", "changes, whole"),
         ("/ui/1/ten/diff?limit=x", "limit: \"x\" is not valid", "a whole number"),
         ("/ui/1/ten/diff?change_type=x", "change_type: \"x\" is not valid", "added, subtracted, modified"),
-        ("/ui/1/ten/diff?alt=x", "alt: \"x\" is not valid", "true, false, 1 or 0"),
+        ("/ui/1/ten/diff?alt=x", "alt: \"x\" is not valid", "true, false, 1, or 0"),
         ("/ui/1/ten/diff?of=x", "parameter of: \"x\" is not a whole number", &whole),
-        ("/ui/1/ten/diff?v1=%FF&v2=2", "\"v1=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        ("/ui/1/ten/diff?v1=%FF&v2=2", "\"v1=%FF\" in the query string is not UTF-8", "percent-encoded UTF-8"),
         ("/ui/1/ten/usage?days=401", "parameter days: \"401\" is not valid", "7, 30, 90, 400"),
         ("/ui/1/ten/usage?days=60", "parameter days: \"60\" is not valid", "7, 30, 90, 400"),
         ("/ui/1/ten/usage?days=", "parameter days: \"\" is not valid", "7, 30, 90, 400"),
@@ -54,12 +58,20 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
         ("/ui/1/ten/webhook?before=x", "parameter before: \"x\" is not a whole number", &whole),
         ("/ui/1/ten/settings?done=x", "parameter done: \"x\" is not valid", "about, source, index"),
         ("/ui/1/ten/v2/alternate?done=x", "parameter done: \"x\" is not valid", "saved, beside, deleted"),
-        ("/ui/1/ten/v2/alternate/edit?position=0&entity=0", "position: \"0\" is beside entity", "one of both"),
-        ("/ui/1/ten/v2/alternate/edit?entity=x", "The position is \"x\"", "a whole number"),
-        ("/ui/1/ten/v2/alternate/add?position=x", "This is no position", "0 to 1"),
-        ("/ui/1/ten/v2/alternate/add?position=2", "The list has no such position", "0 to 1"),
-        (&format!("/ui/1/ten/v2/alternate/add?position={HUGE}"), "The list has no such position", "0 to 1"),
-        ("/ui/1/ten/v2/alternate/remove?positions=0&position=0", "positions: \"0\" is beside position", "one of both"),
+        (
+            "/ui/1/ten/v2/alternate/edit?position=0&entity=0",
+            "position: \"0\" cannot be combined with entity",
+            "but not both",
+        ),
+        ("/ui/1/ten/v2/alternate/edit?entity=x", "but is \"x\"", "a whole number"),
+        ("/ui/1/ten/v2/alternate/add?position=x", "This is not a valid position", "0 to 1"),
+        ("/ui/1/ten/v2/alternate/add?position=2", "This position is past the end of the list", "0 to 1"),
+        (&format!("/ui/1/ten/v2/alternate/add?position={HUGE}"), "This position is past the end of the list", "0 to 1"),
+        (
+            "/ui/1/ten/v2/alternate/remove?positions=0&position=0",
+            "positions: \"0\" cannot be combined with position",
+            "but not both",
+        ),
         (&format!("/ui/1/ten/v2/alternate/remove?positions={HUGE}"), "is larger than any position", "ranges"),
         ("/ui/account?done=x", "parameter done: \"x\" is not valid", "end-session, delete-token, password"),
         (
@@ -71,7 +83,7 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
     ] {
         let page = owner.error(uri, 400).await;
         let told = page.words("main [role=alert]");
-        let (found, right) = told.split_once("; valid: ").unwrap_or((&told, ""));
+        let (found, right) = told.split_once("; valid: ").unwrap_or((&told, &told));
         assert!(found.contains(problem) && right.contains(valid), "{uri}: {told}");
     }
     // What was wrong is not sent once more, and what was typed stays.
@@ -135,8 +147,7 @@ async fn parameters_that_a_page_does_not_have_are_named() {
         let separator = if uri.contains('?') { '&' } else { '?' };
         let page = owner.page(&format!("{uri}{separator}offset=-1&%3Cb%3E=%E2%80%AE&offset=2")).await;
         let told = page.words(".ignored");
-        let expected =
-            format!("This page ignores what is none of its parameters: \"offset\", \"<b>\"; valid: {valid}.");
+        let expected = format!("This page ignores unknown parameters: \"offset\", \"<b>\"; valid: {valid}.");
         assert_eq!(told, expected, "{uri}");
     }
     let many: Vec<String> = (0..50).map(|number| format!("p{number}=1")).collect();
@@ -159,7 +170,7 @@ async fn a_limit_beyond_a_page_of_differences_is_told() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for (limit, given) in [("99999", "99999"), (HUGE, HUGE)] {
         let page = owner.page(&format!("/ui/1/ten/diff?v1=1&v2=2&limit={limit}")).await;
-        let note = format!("A page shows 200 records at most. The API call below gives up to {given}.");
+        let note = format!("A page shows at most 200 records. The API call below returns up to {given}.");
         assert_eq!(page.all_words(".note"), [note]);
         let call = page.one(".call a").attr("href").expect("a call").to_owned();
         assert_eq!(call, format!("/dataset/diff?dataset_id=1&v1=1&v2=2&limit={limit}"));
@@ -179,13 +190,13 @@ async fn a_position_is_told_as_it_was_sent() {
         format!("/ui/1/ten/v2/alternate/edit?entity={HUGE}"),
     ] {
         let told = owner.error(&uri, 404).await.words("[role=alert]");
-        assert!(told.ends_with(&format!("None is at {HUGE}.")), "{uri}: {told}");
+        assert!(told.starts_with(&format!("There is no position {HUGE}: ")), "{uri}: {told}");
     }
     let long = "9".repeat(8_000);
     let told = owner.error(&format!("/ui/1/ten/v2/entity/{long}"), 404).await.words("[role=alert]");
-    assert!(told.ends_with(&format!("None is at {}….", &long[..40])) && told.len() < 200, "{told}");
+    assert!(told.starts_with(&format!("There is no position {}…: ", &long[..40])) && told.len() < 200, "{told}");
     let past = owner.page("/ui/1/ten/v1/profile?from=4711").await;
-    assert_eq!(past.words(".result h2"), "No paths from 4,712 on of 1 path.");
+    assert_eq!(past.words(".result h2"), "There is no path number 4,712 (1 path in total).");
 }
 
 /// A long text was repeated whole, or cut without a word.

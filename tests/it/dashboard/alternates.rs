@@ -73,9 +73,8 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let edit = entity.link("Edit in the alternate");
     assert_eq!(edit, format!("{base}/alternate/edit?entity=0"));
     let page = owner.page(&edit).await;
-    assert!(
-        page.words(".editor > .quiet").contains("has no alternate yet. Saving makes one: a copy of its 3 entities")
-    );
+    let told = "has no alternate yet. When you save, strata creates one: strata copies the version’s 3 entities";
+    assert!(page.words(".editor > .quiet").contains(told));
     let before = text(&page);
     assert_eq!(
         before,
@@ -94,7 +93,7 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let saved = send(&owner, &preview, &[("do", "save")]).await;
     leads_to(&saved, &format!("{base}/alternate?done=saved"));
     let done = owner.page(&format!("{base}/alternate?done=saved")).await;
-    assert_eq!(done.words("[role=status]"), "Saved. The alternate has 3 entities.");
+    assert_eq!(done.words("[role=status]"), "Your changes were saved. The alternate now has 3 entities.");
     let lines = alternate(&owned, id).await;
     let expected = ADA.replace("\"b\":1", "\"b\":1.0,\"c\":\"<script>alert(1)</script>\"");
     assert_eq!(lines, [expected.as_str(), "{\"n\":1}", "{\"n\":2}"]);
@@ -106,15 +105,15 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let page = owner.page(&edit).await;
     assert_eq!(
         page.words(".note"),
-        "The alternate was changed here: this entity differs from the one of version 1 at the same position."
+        "The alternate was changed here: this entity differs from the one at the same position in version 1."
     );
     assert_eq!(page.link("Cancel"), format!("{base}/alt/entity/0"));
     assert!(text(&page).contains("\"b\": 1.0"));
     let same = Page::of(&send(&owner, &page, &[("do", "save")]).await, 200);
-    assert!(same.words("[role=alert]").starts_with("Nothing has changed"));
+    assert!(same.words("[role=alert]").starts_with("Nothing was saved"));
     let order = "{\"at\":{\"b\":1.0,\"c\":\"<script>alert(1)</script>\",\"a\":[]},\"name\":\"Ada\",\"born\":1.815e3,\"odd\":\"\\u0000\"}";
     let preview = Page::of(&send(&owner, &page, &[("text", order), ("do", "preview")]).await, 200);
-    assert_eq!(preview.words("#preview ~ .note"), "Only the order of fields has changed.");
+    assert_eq!(preview.words("#preview ~ .note"), "Only the field order has changed.");
 }
 
 /// An entity of the version was edited by its position in it: another one of the alternate, once entities before it had
@@ -135,8 +134,10 @@ async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
     assert_eq!(owned.edit(id, &owned.etag(id, 1).await, edits).await.status, 200);
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1");
-    let moved = |from: &str, to: &str| format!("This entity is at {from} in version 1, and at {to} in its alternate.");
-    let changed = |at: &str| format!("The alternate has changed the entity at {at} of version 1 to this one.");
+    let moved = |from: &str, to: &str| {
+        format!("This entity is at position {from} in version 1, but at position {to} in the alternate.")
+    };
+    let changed = |at: &str| format!("this entity replaces the one at position {at} of version 1.");
     for (position, at, holds, note) in [
         (0, 0, "\"n\": 0,", None),
         (2, 2, "\"n\": 2,", None),
@@ -149,7 +150,7 @@ async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
             12_000,
             12_000,
             "\"n\": \"one\"",
-            Some("The entity at 12,000 of version 1 was changed in its alternate, or removed from it".to_owned()),
+            Some("the entity at position 12,000 of version 1 and some of its neighbors were changed".to_owned()),
         ),
         (12_002, 12_003, "\"n\": 12002,", Some(moved("12,002", "12,003"))),
     ] {
@@ -168,7 +169,7 @@ async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
         let told = owner.error(&link, 404).await.words("[role=alert]");
         let position = if position < 1_000 { position.to_string() } else { "19,999".to_owned() };
         assert!(
-            told.contains(&format!("The entity at {position} of version 1 was removed from its alternate.")),
+            told.contains(&format!("The entity at position {position} of version 1 was removed from the alternate.")),
             "{told}"
         );
     }
@@ -188,7 +189,7 @@ async fn entities_are_added_and_removed() {
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let hub = owner.page(&base).await;
-    assert!(hub.words(".note").contains("The first change makes one"));
+    assert!(hub.words(".note").contains("Your first change creates one"));
     let add = owner.page(&hub.link("Add entities")).await;
     assert_eq!(add.one("#position").attr("value"), Some("3"));
     let list = "[{\"x\":1},\r\n {\"y\":1,\"y\":2}]";
@@ -201,9 +202,10 @@ async fn entities_are_added_and_removed() {
     leads_to(&send(&owner, &add, &[("text", "{\"first\":true}"), ("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], "{\"first\":true}");
     let moved = owner.page(&format!("{base}/edit?position=0")).await;
-    let told = "it was changed in the alternate, or others before it were added or removed.";
+    let told = "Either this entity was changed in the alternate, or entities before it were added or removed.";
     assert!(moved.words(".note").ends_with(told), "{}", moved.words(".note"));
-    for (position, told) in [("7", "valid: 0 to 6"), ("x", "This is no position"), ("", "This is no position")] {
+    let not_valid = "This is not a valid position";
+    for (position, told) in [("7", "from 0 to 6"), ("x", not_valid), ("", not_valid)] {
         let add = owner.page(&format!("{base}/add")).await;
         let refused = send(&owner, &add, &[("text", "{\"kept\":1}"), ("position", position), ("do", "save")]).await;
         let refused = Page::of(&refused, 400);
@@ -220,14 +222,14 @@ async fn entities_are_added_and_removed() {
     assert_eq!(compared(&checked)[0], "first removed true");
     // What was looked at goes, and nothing else.
     let other = send(&owner, &checked, &[("positions", "1"), ("do", "save")]).await;
-    assert!(Page::of(&other, 200).words("[role=alert]").contains("Look at the entities again"));
+    assert!(Page::of(&other, 200).words("[role=alert]").contains("Review the entities again"));
     leads_to(&send(&owner, &checked, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await, [ADA, "{\"n\":1}", "{\"n\":2}"]);
     for (positions, status, told) in [
-        ("3", 404, "This list has 3 entities, at positions 0 to 2. None is at 3."),
-        ("x", 400, "no position"),
+        ("3", 404, "There is no position 3: this list has 3 entities, at positions 0 to 2."),
+        ("x", 400, "not a position"),
         ("", 400, "No position"),
-        ("0-99999", 400, "more than 1,000"),
+        ("0-99999", 400, "at most 1,000"),
     ] {
         let refused = send(&owner, &remove, &[("positions", positions), ("do", "preview")]).await;
         assert!(Page::of(&refused, status).words("#problem").contains(told), "{positions}");
@@ -246,7 +248,7 @@ async fn of_two_editors_the_second_is_told_and_merges() {
     leads_to(&send(&first, &one, &[("text", &theirs), ("do", "save")]).await, &format!("{base}?done=saved"));
     let mine = text(&other).replace("Ada", "Lady Ada").replace("\"b\": 1", "\"b\": 2");
     let told = Page::of(&send(&second, &other, &[("text", &mine), ("do", "save")]).await, 409);
-    assert!(told.words("[role=alert]").starts_with("Somebody else saved first"));
+    assert!(told.words("[role=alert]").starts_with("Another user saved changes first"));
     assert_eq!(text(&told), mine, "the text stays");
     assert_eq!(
         compared(&told),
@@ -258,14 +260,14 @@ async fn of_two_editors_the_second_is_told_and_merges() {
         ]
     );
     assert_eq!(told.all_words(".panel code")[0], "name");
-    let changed = "Somebody else has changed this entity, which is at position 0.";
+    let changed = "Another user has changed this entity, which is now at position 0.";
     assert!(told.all_words(".note").iter().any(|note| note.contains(changed)), "{:?}", told.all_words(".note"));
     assert!(alternate(&owned, id).await[0].contains("Ada L."), "nothing is saved over it");
 
     // Made again on what is there now: his field where both have changed one, hers elsewhere.
     let merged = Page::of(&send(&second, &told, &[("do", "merge")]).await, 200);
     assert!(text(&merged).contains("\"name\": \"Lady Ada\",\n  \"born\": 1816,") && text(&merged).contains("\"b\": 2"));
-    assert!(merged.all_words(".note").iter().any(|note| note.starts_with("1 field has your value")));
+    assert!(merged.all_words(".note").iter().any(|note| note.starts_with("In 1 field, your changes replace")));
     assert_eq!(compared(&merged).len(), 2);
     leads_to(&send(&second, &merged, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert!(alternate(&owned, id).await[0].starts_with("{\"name\":\"Lady Ada\",\"born\":1816,"));
@@ -293,7 +295,7 @@ async fn what_somebody_has_removed_is_added_again_or_stays_away() {
         (1, r#"[{"position":0,"insert":[{"n":8},{"n":9}]},{"position":1,"remove":true}]"#, "8 9 0 2 3", "removed", 3),
         (2, r#"[{"position":2,"remove":true},{"position":2,"insert":[{"n":7}]}]"#, "0 1 7 3", "changed", 2),
         (2, r#"[{"position":0,"insert":[{"n":9}]},{"position":2,"set":{"n":7}}]"#, "9 0 1 7 3", "changed", 3),
-        (1, r#"[{"position":0,"set":{"n":7}},{"position":1,"remove":true}]"#, "7 2 3", "changed yours, or removed", 1),
+        (1, r#"[{"position":0,"set":{"n":7}},{"position":1,"remove":true}]"#, "7 2 3", "changed or removed the", 1),
     ] {
         assert_eq!(owned.save(id, 1, list).await.status, 200);
         let page = second.page(&format!("{base}/edit?position={at}")).await;
@@ -304,19 +306,20 @@ async fn what_somebody_has_removed_is_added_again_or_stays_away() {
             let shown = Page::of(&answer, 409);
             let words = format!("{} {}", shown.words("[role=alert]"), shown.all_words(".note").join(" "));
             assert!(words.contains(&format!("has {told}")), "{edits}: {words}");
-            assert!(words.contains(&format!("is at position {stands}")) || told.contains("or"), "{edits}: {words}");
+            let place = if told == "removed" { "will be at position" } else { "is now at position" };
+            assert!(words.contains(&format!("{place} {stands}")) || told.contains("or"), "{edits}: {words}");
             assert_eq!(
                 (text(&shown), compared(&shown).last().cloned()),
                 (mine.clone(), Some("mine added missing true".to_owned()))
             );
             let removed = told == "removed";
-            assert_eq!(shown.all_words("form button[value=save]").contains(&"Add it again".to_owned()), removed);
-            assert_eq!(shown.text.contains("Save my text over it"), !removed, "{edits}");
+            assert_eq!(shown.all_words("form button[value=save]").contains(&"Add entity again".to_owned()), removed);
+            assert_eq!(shown.text.contains("Overwrite saved entity"), !removed, "{edits}");
             if !removed || button != "save" {
                 continue;
             }
             // Dropped, it stays away.
-            let page = first.page(&shown.link("Drop my change")).await;
+            let page = first.page(&shown.link("Discard my changes")).await;
             assert!(page.words("main").contains(&format!("The alternate has {}", now.split(' ').count())));
             let entities = |list: &[String]| list.join(" ").replace("{\"n\":", "").replace('}', "");
             assert_eq!(entities(&alternate(&owned, id).await), now);
@@ -333,7 +336,7 @@ async fn what_somebody_has_removed_is_added_again_or_stays_away() {
     let page = second.page(&format!("{base}/edit?position=1")).await;
     assert_eq!(owned.save(id, 1, r#"[{"n":0},{"n":2}]"#).await.status, 200);
     let shown = Page::of(&send(&second, &page, &[("text", "{}"), ("beside", "x"), ("do", "save")]).await, 409);
-    assert!(shown.all_words(".note").iter().any(|note| note.contains("has changed yours, or removed it")));
+    assert!(shown.all_words(".note").iter().any(|note| note.contains("has changed or removed the entity")));
 }
 
 /// It was lost when the session had ended while somebody typed.
@@ -376,10 +379,10 @@ async fn two_who_edit_different_entities_both_save() {
     leads_to(&send(&second, &other, &[("text", "{\"n\":6}"), ("do", "save")]).await, &format!("{base}?done=beside"));
     assert_eq!(alternate(&owned, id).await, ["{\"n\":5}", "{\"n\":6}", "{\"n\":2}"]);
     let told = second.page(&format!("{base}?done=beside")).await;
-    assert!(told.words("main").contains("Saved, beside what somebody else saved meanwhile in other entities."));
+    assert!(told.words("main").contains("another user’s changes to other entities were kept."));
     // The form is of another entity now.
     let told = Page::of(&send(&second, &other, &[("text", "{\"n\":8}"), ("do", "save")]).await, 409);
-    assert!(told.words("[role=alert]").starts_with("Somebody else saved first"));
+    assert!(told.words("[role=alert]").starts_with("Another user saved changes first"));
     assert_eq!(alternate(&owned, id).await[1], "{\"n\":6}");
 }
 
@@ -399,7 +402,7 @@ async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     );
     // It is the same entity, so the other change is no reason to ask.
     let moved = Page::of(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "preview")]).await, 200);
-    assert!(moved.words(".note").contains("as it was, at position 3."), "{}", moved.words(".note"));
+    assert!(moved.words(".note").contains("has not changed. It is at position 3."), "{}", moved.words(".note"));
     assert_eq!(compared(&moved), ["n changed 1 7"]);
     let beside = format!("{base}?done=beside");
     leads_to(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, &beside);
@@ -408,16 +411,16 @@ async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     leads_to(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, &beside);
     assert_eq!(alternate(&owned, id).await[5], "{\"z\":1}");
     let stale = Page::of(&send(&owner, &middle, &[("text", "{\"z\":2}"), ("do", "save")]).await, 409);
-    assert!(stale.words("[role=alert]").contains("had 3 entities, and has 6 now"));
+    assert!(stale.words("[role=alert]").contains("had 3 entities and now has 6"));
     assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":2}", Some("1")));
     let stale = Page::of(&send(&owner, &remove, &[("do", "save")]).await, 409);
-    assert!(stale.words("[role=alert]").contains("nothing is removed"));
+    assert!(stale.words("[role=alert]").contains("nothing was removed"));
     assert_eq!(compared(&stale), ["a removed 2"]);
 
     let edit = owner.page(&format!("{base}/edit?position=4")).await;
     assert_eq!(owned.save(id, 1, "[{\"only\":1}]").await.status, 200);
     let gone = Page::of(&send(&owner, &edit, &[("text", "{\"n\":9}"), ("do", "save")]).await, 409);
-    assert!(gone.words(".note").contains("no entity at position 4 any more"));
+    assert!(gone.words(".note").contains("no longer an entity at position 4"));
     assert_eq!((text(&gone).as_str(), gone.one("#position").attr("value")), ("{\"n\":9}", Some("1")));
     leads_to(&send(&owner, &gone, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await, ["{\"only\":1}", "{\"n\":9}"]);
@@ -431,12 +434,12 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     let edit = owner.page(&format!("{base}/edit?position=0")).await;
     let add = owner.page(&format!("{base}/add")).await;
     for (typed, told) in [
-        ("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}", "Line 3, column 8: found 'o'"),
+        ("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}", "Line 3, column 8: expected a value, found 'o'"),
         ("{\"a\":\"</textarea><script>alert(1)</script>\"", "Line 1, column 44"),
         ("[1,2]", "must be a JSON object"),
         ("", "Line 1, column 1"),
-        ("{\"a\":01}", "Line 1, column 7: not a JSON number"),
-        ("{\"a\":\"\\ud800\"}", "half of a surrogate pair"),
+        ("{\"a\":01}", "Line 1, column 7: invalid JSON number"),
+        ("{\"a\":\"\\ud800\"}", "unpaired surrogate"),
     ] {
         for (page, do_) in [(&edit, "preview"), (&edit, "save"), (&add, "save")] {
             let refused = Page::of(&send(&owner, page, &[("text", typed), ("do", do_)]).await, 400);
@@ -452,7 +455,7 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     assert!(refused.words("#problem").contains("nested deeper than 128 levels"));
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(EDITOR_BYTES));
     let refused = Page::of(&send(&owner, &edit, &[("text", &long), ("do", "save")]).await, 413);
-    assert!(refused.words("#problem").contains("the editor takes 6,291,456"));
+    assert!(refused.words("#problem").contains("the editor accepts at most 6,291,456"));
     assert_eq!(text(&refused), long);
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
     // A browser keeps this address where a page has answered the form.
@@ -497,9 +500,7 @@ async fn each_entity_that_a_page_shows_is_edited() {
     let page = owner.page(&format!("{base}/alternate/edit?position=1")).await;
     let long = "x".repeat(EDITOR_FORM_BYTES);
     let told = Page::of(&send(&owner, &page, &[("text", &long), ("do", "save")]).await, 413).words("[role=alert]");
-    for part in
-        ["longer than 38,797,312 bytes", "Go back with your browser: your text is still there", "up to 6,291,456"]
-    {
+    for part in ["longer than 38,797,312 bytes", "To recover your text, go back in your browser", "up to 6,291,456"] {
         assert!(told.contains(part), "{told}");
     }
     // The lines of a text are sent as two bytes each, and are one.
@@ -527,7 +528,7 @@ async fn hostile_entities_are_edited_as_they_are() {
     let page = owner.page(&format!("{base}/edit?position=1")).await;
     assert!(page.words(".note").contains("too large for the editor") && page.select("textarea").is_empty());
     let remove = owner.page(&format!("{base}/remove?position=1")).await;
-    assert!(remove.words(".editor .note").contains("too large for a page"));
+    assert!(remove.words(".editor .note").contains("too large to show on this page"));
     leads_to(&send(&owner, &remove, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await.len(), 1);
 }
@@ -538,17 +539,17 @@ async fn an_alternate_is_deleted_once_it_is_said_what_that_does() {
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     assert_eq!(owned.save(id, 1, "[{\"a\":1}]").await.status, 200);
-    let confirm = owner.page(&owner.page(&base).await.link("Delete the alternate…")).await;
+    let confirm = owner.page(&owner.page(&base).await.link("Delete alternate…")).await;
     let effects = confirm.words(".effects");
-    for part in ["its 1 entity is gone", "Nothing brings it back", "the status 404", "Version 1 itself stays"] {
+    for part in ["its 1 entity will be deleted", "This cannot be undone", "will return 404", "Version 1 itself"] {
         assert!(effects.contains(part), "{effects}");
     }
     assert_eq!(owned.save(id, 1, "[{\"a\":1},{\"a\":2}]").await.status, 200);
     let told = Page::of(&send(&owner, &confirm, &[]).await, 409);
-    assert!(told.words(".effects").contains("saved meanwhile. Nothing is deleted yet."));
+    assert!(told.words(".effects").contains("changed in the meantime, so it was not deleted."));
     leads_to(&send(&owner, &told, &[]).await, &format!("{base}?done=deleted"));
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
-    assert!(owner.page(&format!("{base}?done=deleted")).await.words("[role=status]").contains("is deleted"));
+    assert!(owner.page(&format!("{base}?done=deleted")).await.words("[role=status]").contains("was deleted"));
     Page::of(&send(&owner, &told, &[]).await, 404);
 }
 
@@ -610,9 +611,9 @@ async fn a_form_is_taken_as_a_whole() {
         takes_only_the_whole_form(&owner, &format!("{base}/{form}"), fields, &token).await;
         // Buttons and numbers that no page of ours has.
         let wrong = [
-            ("do", "sav", "\"sav\" is no value of its field do; valid: preview, save"),
-            ("length", "x", "\"x\" is no value of its field length; valid: a whole number"),
-            ("length", "-1", "\"-1\" is no value of its field length"),
+            ("do", "sav", "the field \"do\" has the invalid value \"sav\"; valid: preview, save"),
+            ("length", "x", "the field \"length\" must be a whole number, but is \"x\""),
+            ("length", "-1", "the field \"length\" must be a whole number, but is \"-1\""),
         ];
         for (name, value, problem) in wrong.into_iter().filter(|_| form != "delete") {
             if name == "length" && form == "remove" {
@@ -641,7 +642,7 @@ async fn a_form_that_is_not_utf8_is_refused() {
     for text in [&b"%7B%22a%22%3A%22%ED%A0%80%22%7D"[..], b"{\"a\":\"\xff\"}"] {
         let sent = [form.as_bytes(), b"&text=", text].concat();
         let told = Page::of(&owner.post_form(&uri, sent, &[]).await, 400);
-        assert!(told.words("[role=alert]").contains("field \"text\" of the form is not UTF-8"), "{}", told.text);
+        assert!(told.words("[role=alert]").contains("form field \"text\" is not UTF-8"), "{}", told.text);
     }
     assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }
@@ -663,7 +664,7 @@ async fn alternates_are_edited_while_a_dataset_is_frozen() {
     leads_to(&send(&owner, &page, &[("text", "{\"n\":7}"), ("do", "save")]).await, &format!("{base}?done=saved"));
     let hub = owner.page(&base).await;
     assert!(hub.words(".editor .facts").contains("The alternate has 3 entities"));
-    let diff = owner.page(&hub.link("See what it differs in")).await;
+    let diff = owner.page(&hub.link("View changes")).await;
     assert_eq!(compared(&diff), ["n removed 1", "n added 7"]);
 }
 

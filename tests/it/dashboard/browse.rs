@@ -90,18 +90,18 @@ async fn pages_lead_to_the_last_entity_and_back() {
     assert_eq!(firsts(&visitor.page(&last.link("Previous")).await), ["4", "5", "6"]);
     // From past the end, too.
     let beyond = visitor.page(&format!("{TEN}?limit=3&offset=1000")).await;
-    assert_eq!(beyond.words("h2#result"), "No entities from 1,001 on of 10 entities.");
+    assert_eq!(beyond.words("h2#result"), "No entities to show from number 1,001 onward (10 entities in total).");
     assert_eq!(firsts(&visitor.page(&beyond.link("Previous")).await), ["9"]);
     let none = visitor.page(&format!("{TEN}?filter=n:77")).await;
-    assert_eq!(none.words("h2#result"), "No entity matches.");
+    assert_eq!(none.words("h2#result"), "No entities match.");
     assert_eq!(
         none.all_words(".steps a"),
-        ["without: n is 77", "instead: n contains 77", "instead: any field contains 77", "all entities"]
+        ["Remove: n is 77", "Change to: n contains 77", "Search all fields for 77", "Show all entities"]
     );
-    assert_eq!(firsts(&visitor.page(&none.link("all entities")).await).len(), 10);
+    assert_eq!(firsts(&visitor.page(&none.link("Show all entities")).await).len(), 10);
     let drawn = visitor.page(&format!("{TEN}?sample=4&limit=2")).await;
     assert_eq!((firsts(&drawn).len(), drawn.select(".pages").len()), (2, 0));
-    assert!(drawn.words(".note").contains("drawn anew"));
+    assert!(drawn.words(".note").contains("different each time"));
     assert_eq!(
         visitor.page(&format!("{TEN}?sample=4&seed=1&limit=3")).await.words("h2#result"),
         "1 to 3 of 4 entities"
@@ -119,7 +119,7 @@ async fn a_page_is_bounded_in_entities() {
     assert_eq!(firsts(&visitor.page("/ui/1/many/active/").await).len(), 50);
     let page = visitor.page("/ui/1/many/active/?limit=1000").await;
     assert_eq!(firsts(&page).len(), 200);
-    assert_eq!(page.words(".note"), "A page shows 200 entities at most. The API call returns up to 1,000.");
+    assert_eq!(page.words(".note"), "A page shows at most 200 entities. The API call returns up to 1,000.");
     for all_there in ["limit=1000&filter_lt=n:150", "limit=1000&offset=250"] {
         assert!(visitor.page(&format!("/ui/1/many/active/?{all_there}")).await.select(".note").is_empty());
     }
@@ -153,7 +153,7 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
         let api = service.get(&format!("/api/1/ten/active/?{query}")).await;
         let page = visitor.error(&format!("{TEN}?{query}"), api.status).await;
         let told = match query.starts_with("filter=:x") {
-            true => "Name a field: this condition has a value alone.".to_owned(),
+            true => "Enter a field name. This condition has only a value.".to_owned(),
             false => api.text().split_whitespace().collect::<Vec<_>>().join(" "),
         };
         assert_eq!(page.words("form #problem"), told, "{query}");
@@ -173,8 +173,8 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     // What is ignored is said, with what was meant.
     let page = visitor.page(&format!("{TEN}?filtr=k:1&filter=kk:1&sort=in.x")).await;
     let hints = page.all_words(".hints li");
-    assert_eq!(hints[0], "There is no parameter \"filtr\". It is ignored. Did you mean filter?");
-    assert!(hints[1].starts_with("No entity has \"kk\" (filter)."), "{hints:?}");
+    assert_eq!(hints[0], "This page ignores the unknown parameter \"filtr\". Did you mean filter?");
+    assert!(hints[1].starts_with("No entity has the field \"kk\" (filter)."), "{hints:?}");
     assert_eq!(page.link("Did you mean filter?"), format!("{TEN}?filter=k:1&filter=kk:1&sort=in.x"));
     let service = TestService::start().await;
     service.import("Places", r#"[{"region":"x","at":{"long":1}},{"region":"y","at":{"long":2}}]"#).await;
@@ -199,9 +199,9 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
     let visitor = Browser::visitor(&service);
     let books = "/ui/1/books/active/";
     let page = visitor.page(&format!("{books}?filter_gt=published:2020&filter_lt=pages:900&offset=1")).await;
-    let told = "published holds texts and no numbers, and filter_gt=published:2020 compares numbers alone, so it finds \
-                nothing.";
-    let meant = "filter_gt=published:\"2020\" compares texts, by code point.";
+    let told = "published contains strings but no numbers. filter_gt=published:2020 compares only numbers, so it \
+                finds nothing.";
+    let meant = "filter_gt=published:\"2020\" compares strings by code point.";
     assert_eq!(page.all_words("div.hints[role=status] > ul > li"), [format!("{told} {meant}")]);
     let href = page.link(meant);
     assert_eq!(href, format!("{books}?filter_gt=published:%222020%22&filter_lt=pages:900"));
@@ -217,9 +217,9 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
     let page = visitor.page(&format!("{books}?filter_gte=pages:many&filter_gt=in.x:1&filter_gt=none:1")).await;
     let hints = page.all_words(".hints li");
     assert_eq!(hints.len(), 3, "{hints:?}");
-    assert!(hints[0].starts_with("No entity has \"none\" (filter_gt)."), "{hints:?}");
-    assert_eq!(hints[1], "in.x holds no numbers, so filter_gt=in.x:1 finds nothing.");
-    assert!(hints[2].ends_with("The limit of numbers is a JSON number, such as 1.5 ."), "{hints:?}");
+    assert!(hints[0].starts_with("No entity has the field \"none\" (filter_gt)."), "{hints:?}");
+    assert_eq!(hints[1], "in.x contains no numbers, so filter_gt=in.x:1 finds nothing.");
+    assert!(hints[2].ends_with("To compare numbers, use a JSON number, such as 1.5 ."), "{hints:?}");
     assert_eq!(page.all_words(".hints li:nth-child(2) code"), ["in.x", "filter_gt=in.x:1"]);
     assert!(page.select(".hints a").is_empty());
 }
@@ -242,10 +242,10 @@ async fn a_sent_form_leads_to_an_address_to_share() {
     assert_eq!(page.link("Reset"), TEN);
     // What is in force is seen while the form is folded, and each part of it can be taken away.
     assert!(page.one("details.more").attr("open").is_none());
-    assert_eq!(page.words("details.more > summary"), "Conditions, order, fields 3 used");
+    assert_eq!(page.words("details.more > summary"), "Conditions, sorting, and fields 3 active");
     assert_eq!(
         page.all_words(".parts a"),
-        ["Remove: k is 1 ×", "Remove: 5 in a page ×", "Remove: n is greater than 2 ×", "Reset"]
+        ["Remove: k is 1 ×", "Remove: 5 per page ×", "Remove: n is greater than 2 ×", "Reset"]
     );
     assert_eq!(page.link("Remove: n is greater than 2 ×"), "/ui/1/ten/active/?view=json&filter=k:1&limit=5");
     leads_to(
@@ -306,7 +306,7 @@ async fn a_click_sorts_and_filters() {
     let page = visitor.page(&page.link("n ▲")).await;
     assert_eq!(positions(&page), ["1", "0", "2"]);
     // The profile's values, with their escapes.
-    for (text, found) in [("x y", 2), ("A&B", 2), ("null, or the text null", 1), ("2", 2)] {
+    for (text, found) in [("x y", 2), ("A&B", 2), ("is null (or the string “null”)", 1), ("2", 2)] {
         let result = visitor.page(&page.link(text)).await;
         assert_eq!(positions(&result).len(), found, "{text}");
     }
@@ -357,7 +357,7 @@ async fn an_entity_has_a_page() {
 async fn every_download_holds_all_that_match() {
     let service = ten().await;
     let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&view=json")).await;
-    assert!(page.all_words(".panel h3").contains(&"Download all that match".to_owned()));
+    assert!(page.all_words(".panel h3").contains(&"Download all matches".to_owned()));
     for (format, bytes) in [("json", 60), ("jsonl", 50), ("csv", 10), ("tsv", 10), ("xml", 50), ("parquet", 200)] {
         let href = page.link(format);
         let file = page.one(&format!(".downloads a[href='{href}']")).attr("download");
@@ -406,7 +406,7 @@ async fn the_same_query_is_there_for_other_tools() {
     assert_eq!(
         texts[4],
         format!(
-            "-- DuckDB fetches its extension httpfs once. Where it cannot, download the Parquet file and read that. \
+            "-- DuckDB downloads its httpfs extension once. If it cannot, download and read the Parquet file. \
              INSTALL httpfs; LOAD httpfs; SELECT * FROM read_parquet('{url}&format=parquet&typed=true');"
         )
     );
@@ -465,8 +465,7 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     service.import("Cut", &link).await;
     for keyword in ["needle", "22"] {
         let page = visitor.page(&format!("/ui/4/cut/active/?keywords={keyword}")).await;
-        let told =
-            page.all_words(".cut").iter().filter(|cut| cut.contains("what is looked for is in the rest")).count();
+        let told = page.all_words(".cut").iter().filter(|cut| cut.contains("more matches in the rest")).count();
         assert_eq!(told, 1, "{keyword}");
     }
     // Of most rows, a hit is in sight.
@@ -490,9 +489,9 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     assert_eq!(page.one(".call a").attr("href"), Some("/api/1/words/active/?filter=in.two:x%20two&limit=50"));
 
     // What no table has is said, with what was perhaps meant.
-    assert_eq!(page.all_words(".hints li"), ["No entity has \"missing\" (columns)."]);
+    assert_eq!(page.all_words(".hints li"), ["No entity has the field \"missing\" (columns)."]);
     let page = visitor.page("/ui/1/words/active/?columns=a,in.two").await;
-    assert!(page.words(".hints li").starts_with("A table has a column for each field at the top, and \"in.two\" is"));
+    assert!(page.words(".hints li").starts_with("A table has columns only for top-level fields, but \"in.two\" is"));
     let flattened = page.link("Show a column for each nested field");
     assert_eq!(flattened, "/ui/1/words/active/?columns=a,in.two&flatten=true");
     let page = visitor.page(&flattened).await;
@@ -502,7 +501,7 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     );
     let many: Vec<String> = (0..63).map(|number| format!("c{number}")).collect();
     let page = visitor.page(&format!("/ui/1/words/active/?columns={}", many.join(","))).await;
-    let note = "A table has 60 columns at most: 3 of those that were chosen are not shown.";
+    let note = "A table shows at most 60 columns, so 3 columns are not shown.";
     assert!(page.all_words(".note").contains(&note.to_owned()));
 
     // The tree of paths leads to conditions, to be finished or whole.
@@ -526,7 +525,7 @@ async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
     // Nothing has to be looked at for these.
     assert_eq!(summary(&visitor.page(home).await), "1 to 50 of 900 entities");
     let page = visitor.page(&format!("{home}?filter=k:1&sort=n:desc&offset=50")).await;
-    assert_eq!(summary(&page), "51 to 100 Count all that match");
+    assert_eq!(summary(&page), "51 to 100 Count all matches");
     assert!(page.select("a[rel=next]").len() == 2 && !page.links().iter().any(|link| link.contains("offset=400")));
     let counting = page.one("a.counting");
     assert_eq!(counting.attr("href"), Some("/ui/1/many/active/?filter=k:1&sort=n:desc&offset=50&total=true"));
@@ -596,7 +595,7 @@ async fn a_count_of_medium_work_is_on_the_page_or_behind_a_link() {
     match page.select("a.counting").is_empty() {
         true => assert_eq!(page.words("h2#result"), "1 to 50 of 450 entities"),
         false => {
-            assert_eq!(page.words("h2#result"), "1 to 50 Count all that match");
+            assert_eq!(page.words("h2#result"), "1 to 50 Count all matches");
             let call = page.one("a.counting").attr("data-count").expect("a call");
             let counted: serde_json::Value = serde_json::from_str(service.get(call).await.text()).expect("JSON");
             assert_eq!(counted["count"], 450);
@@ -617,11 +616,11 @@ async fn conditions_are_begun_for_what_a_field_holds() {
     service.import("Words", &text).await;
     let page = Browser::visitor(&service).page("/ui/1/words/active/").await;
     let fields = page.all_words(".fields > ul > li > details > .sorts");
-    let sorts = "sort up sort down";
+    let sorts = "sort ascending sort descending";
     let ordered = format!("is… contains… at least… at most… {sorts}");
     let plain = format!("is… contains… {sorts}");
     assert_eq!(fields, [ordered.as_str(), &ordered, &ordered, &plain, ""], "dates and numbers have an order");
-    assert_eq!(page.all_words(".fields li li .sorts"), ["only null"]);
+    assert_eq!(page.all_words(".fields li li .sorts"), ["is null"]);
 }
 
 #[tokio::test]
@@ -636,7 +635,7 @@ async fn nested_fields_become_columns_and_a_sort_by_a_path_is_explained() {
     assert!(page.select("input[type=hidden][name=flatten]").is_empty());
     assert_eq!(page.select("thead a").len(), 2, "n and k sort, a nested field does not");
     let page = visitor.page(&format!("{TEN}?sort=in.x")).await;
-    assert_eq!(page.words(".hints"), "sort takes one top-level field, and \"in.x\" is a path.");
+    assert_eq!(page.words(".hints"), "sort requires a top-level field, but \"in.x\" is a nested path.");
 }
 
 /// Downloads left out a limit that programs kept.
@@ -645,8 +644,8 @@ async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     for (query, has, entities, heading) in [
-        ("filter_gt=n:3&offset=1", false, 6, "Download all that match"),
-        ("limit=3&offset=1", true, 3, "Download up to the limit"),
+        ("filter_gt=n:3&offset=1", false, 6, "Download all matches"),
+        ("limit=3&offset=1", true, 3, "Download matches up to the limit"),
     ] {
         let page = visitor.page(&format!("{TEN}?{query}")).await;
         let downloads: Vec<_> = page.select(".downloads a").iter().filter_map(|link| link.attr("href")).collect();
@@ -674,7 +673,7 @@ async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
 async fn downloads_beside_chosen_columns_say_what_they_have() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
-    let told = "Downloads have all fields; “Keep fields” chooses them.".to_owned();
+    let told = "Downloads contain all fields. To choose fields, use “Keep fields”.".to_owned();
     for (query, is_told) in [("columns=n", true), ("keep_field=n", false)] {
         let page = visitor.page(&format!("{TEN}?{query}")).await;
         assert_eq!(page.all_words(".panel > p.quiet").contains(&told), is_told, "{query}");
@@ -693,12 +692,12 @@ async fn titles_tell_pages_apart() {
         ("/ui/1/ten/active/", 200, "Ten v2"),
         ("/ui/1/ten/v1/?filter=k:1&sort=n:desc", 200, "Ten v1: k is 1, sorted by n descending"),
         ("/ui/1/ten/v1/?limit=x", 400, "Error: Ten v1"),
-        ("/ui/1/ten/v1/entity/3", 200, "Entity at 3, Ten v1"),
+        ("/ui/1/ten/v1/entity/3", 200, "Entity at position 3, Ten v1"),
         ("/ui/1/ten/v1/profile", 200, "Profile, Ten v1"),
         ("/ui/1/ten/v1/profile?q=n", 200, "Profile: n, Ten v1"),
         ("/ui/1/ten/v1/profile?histogram=n", 200, "Histogram of n, Ten v1"),
         ("/ui/1/ten/v1/profile?histogram=x", 400, "Error: Profile, Ten v1"),
-        ("/ui/1/ten/v9/", 404, "Error: There is nothing here"),
+        ("/ui/1/ten/v9/", 404, "Error: Not found"),
     ] {
         let page = Page::of(&visitor.get(uri).await, status);
         assert_eq!(page.words("title"), format!("{title} · strata"), "{uri}");
@@ -734,27 +733,27 @@ async fn other_versions_and_alternates_are_shown_with_the_same_query() {
     let base = format!("/ui/{id}/ten");
     let page = visitor.page(&format!("{base}/v1/?filter_gt=n:1&offset=1&view=json")).await;
     assert_eq!(page.link("v2"), format!("{base}/active/?filter_gt=n:1&view=json"));
-    let alternate = page.link("Its alternate");
+    let alternate = page.link("View alternate");
     assert_eq!(alternate, format!("{base}/v1/alt/?filter_gt=n:1&view=json"));
     let page = visitor.page(&alternate).await;
     assert_eq!(page.words("title"), "Ten v1, alternate: n is greater than 1 · strata");
-    assert_eq!(page.link("The version itself"), format!("{base}/v1/?filter_gt=n:1&view=json"));
+    assert_eq!(page.link("View original version"), format!("{base}/v1/?filter_gt=n:1&view=json"));
     let page = visitor.page(&format!("{base}/v1/?alt=true&filter=n:3")).await;
-    assert_eq!(page.link("The version itself"), format!("{base}/v1/?filter=n:3"));
+    assert_eq!(page.link("View original version"), format!("{base}/v1/?filter=n:3"));
     let profile = visitor.page(&format!("{base}/v1/profile")).await;
-    assert_eq!(profile.link("Its alternate"), format!("{base}/v1/alt/profile"));
-    assert!(!visitor.page(&format!("{base}/v2/")).await.text.contains("Its alternate"));
+    assert_eq!(profile.link("View alternate"), format!("{base}/v1/alt/profile"));
+    assert!(!visitor.page(&format!("{base}/v2/")).await.text.contains("View alternate"));
 }
 
-/// “instead: nope contains 1” led to nothing where no entity has the field.
+/// “Change to: nope contains 1” led to nothing where no entity has the field.
 #[tokio::test]
 async fn next_steps_lead_to_what_may_match() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page(&format!("{TEN}?filter=nope:1")).await;
-    assert_eq!(page.all_words(".steps a"), ["without: nope is 1", "instead: any field contains 1", "all entities"]);
+    assert_eq!(page.all_words(".steps a"), ["Remove: nope is 1", "Search all fields for 1", "Show all entities"]);
     let page = visitor.page(&format!("{TEN}?filter=n:%3E7")).await;
-    let found = visitor.page(&page.link("instead: n is greater than 7")).await;
+    let found = visitor.page(&page.link("Change to: n is greater than 7")).await;
     assert_eq!(firsts(&found), ["8", "9"]);
 }
 
@@ -780,7 +779,8 @@ async fn counts_of_values_say_what_they_count() {
     service.import("Tags", r#"[{"tag":["a","a","b"],"one":"x"},{"tag":["a"],"one":"x"},{"one":"y"}]"#).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/tags/active/").await;
-    let note = "The number beside it counts entities of the whole version; in arrays, how many times it occurs.";
+    let note = "The number next to a value shows how many entities in the whole version contain that value. If the \
+                field is in an array, the number counts every occurrence.";
     assert!(page.words(".fields").contains(note));
     let values = page.all_words(".fields .values li");
     assert!(values.contains(&"a 3 times".to_owned()) && values.contains(&"x 2".to_owned()), "{values:?}");
@@ -791,8 +791,8 @@ async fn counts_of_values_say_what_they_count() {
     assert_eq!(
         captions,
         [
-            "Frequent values, by how many times they occur in arrays: % of all strings, numbers and booleans",
-            "Frequent values, by entities: % of all entities"
+            "Frequent values by number of occurrences in arrays (% of all strings, numbers, and booleans)",
+            "Frequent values by number of entities (% of all entities)"
         ]
     );
 }

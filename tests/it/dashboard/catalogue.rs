@@ -27,7 +27,7 @@ async fn the_demo_is_listed_with_its_queries() {
     let example = page.link("Countries where German is spoken");
     assert_eq!(example, "/ui/1/world-countries/active/?filter=languages.deu:german");
     assert_eq!(
-        page.link("How many countries border on France"),
+        page.link("How many countries border France"),
         "/ui/1/world-countries/active/?filter=borders:FRA&count=true"
     );
 
@@ -89,12 +89,12 @@ async fn the_list_is_paged_to_its_end() {
     let page = owner.page("/").await;
     assert_eq!(page.all_words("section[aria-labelledby=own] .card h3 a").len(), 50);
     assert_eq!(page.all_words("section[aria-labelledby=listed] .card h3 a"), ["Other"]);
-    assert!(page.words("nav.pages").contains("53 in all"), "{}", page.words("nav.pages"));
-    let next = owner.page(&page.link("Next of yours")).await;
+    assert!(page.words("nav.pages").contains("53 in total"), "{}", page.words("nav.pages"));
+    let next = owner.page(&page.link("Next page of your datasets")).await;
     assert_eq!(next.all_words("section[aria-labelledby=own] .card h3 a"), ["Set 50", "Set 51", "Set 52"]);
-    assert_eq!(next.link("Previous of yours"), "/");
+    assert_eq!(next.link("Previous page of your datasets"), "/");
     let found = owner.page("/?q=set&own=50").await;
-    assert_eq!((names(&found).len(), found.link("Previous of yours")), (3, "/?q=set".to_owned()));
+    assert_eq!((names(&found).len(), found.link("Previous page of your datasets")), (3, "/?q=set".to_owned()));
     assert!(owner.page("/?own=99").await.select("section[aria-labelledby=own] .card").is_empty());
     owner.error("/?own=x", 400).await;
 }

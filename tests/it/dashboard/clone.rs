@@ -17,11 +17,14 @@ async fn a_user_clones_what_everybody_reads_and_an_owner_all_of_theirs() {
     assert!(visitor.page(&format!("/ui/{id}/ten/versions")).await.select("a[href$='/clone']").is_empty());
 
     let other = Browser::user(&owned.service, "other@strata.test").await;
-    let asked = other.page(&other.page(&format!("/ui/{id}/ten/versions")).await.link("Clone the dataset…")).await;
+    let asked = other.page(&other.page(&format!("/ui/{id}/ten/versions")).await.link("Clone dataset…")).await;
     assert_eq!(asked.one("#name").attr("value"), Some("Clone of Ten"));
     assert_eq!(asked.link("Cancel"), format!("/ui/{id}/ten/versions"));
     let effects = asked.words(".effects");
-    assert!(effects.contains("Its version 1 is version 2 of this one") && effects.contains("not listed"), "{effects}");
+    assert!(
+        effects.contains("copy of this dataset’s version 2") && effects.contains("not appear in the dataset list"),
+        "{effects}"
+    );
     let uri = format!("/ui/{id}/ten/clone");
     leads_to(&other.submit(&asked, &uri).await, "/ui/2/clone-of-ten/active/");
     let page = other.page("/ui/2/clone-of-ten/active/").await;
@@ -40,9 +43,9 @@ async fn a_user_clones_what_everybody_reads_and_an_owner_all_of_theirs() {
     // One's own private dataset has a private clone; to others it is not there.
     let secret = owned.dataset("Secret", json!({"private": true}), &["[{\"n\":1}]"]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
-    let link = owner.page(&format!("/ui/{secret}/secret/settings")).await.link("Clone the dataset…");
+    let link = owner.page(&format!("/ui/{secret}/secret/settings")).await.link("Clone dataset…");
     let asked = owner.page(&link).await;
-    assert!(asked.words(".effects").contains("It is private, with a key of its own."));
+    assert!(asked.words(".effects").contains("The clone is private and has its own key."));
     leads_to(&owner.submit(&asked, &link).await, "/ui/4/clone-of-secret/active/");
     assert!(owner.page("/ui/4/clone-of-secret/active/").await.words("h1").ends_with("private"));
     Page::of(&other.get(&link).await, 404);
@@ -63,8 +66,8 @@ async fn what_cannot_be_cloned_is_told_and_offered_nowhere() {
     add_user(&owned.service, "other@strata.test", Plan::Free).await;
     let other = Browser::user(&owned.service, "other@strata.test").await;
     for (id, slug, told, ways) in [
-        (id, "ten", "is frozen", &["Unfreeze…", "Versions"][..]),
-        (empty, "empty", "No version yet", &["Upload or refresh", "Set a source"]),
+        (id, "ten", "is frozen", &["Unfreeze dataset…", "View versions"][..]),
+        (empty, "empty", "has no versions yet", &["Upload or refresh", "Set a source"]),
     ] {
         let uri = format!("/ui/{id}/{slug}/clone");
         let token = owner.token("/ui/account").await;
@@ -72,7 +75,7 @@ async fn what_cannot_be_cloned_is_told_and_offered_nowhere() {
         // It was an error that led nowhere.
         for page in [owner.error(&uri, 409).await, Page::of(&sent, 409)] {
             let words = page.words("main [role=alert]");
-            assert!(words.contains(told) && words.contains("It can be cloned once it"), "{words}");
+            assert!(words.contains(told) && words.contains("clone the dataset"), "{words}");
             for way in ways {
                 assert_eq!(owner.get(&page.link(way)).await.status, 200, "{way}");
             }

@@ -31,7 +31,7 @@ async fn a_dataset_is_created_and_what_is_wrong_is_told_beside_its_field() {
     }
     let url = [("name", "Ten"), ("from", "push"), ("source", "https://strata.test/a.json")];
     let page = Page::of(&sent(&url).await, 400);
-    assert!(page.words("#source-problem").contains("are fetched from this URL"), "a URL is not dropped");
+    assert!(page.words("#source-problem").contains("Fetch from this URL"), "a URL is not dropped");
     assert_eq!(page.one("#source").attr("value"), Some("https://strata.test/a.json"));
     let long = "x".repeat(1_001);
     let page = Page::of(&sent(&[("name", "Ten"), ("licence", &long), ("listed", "true")]).await, 400);

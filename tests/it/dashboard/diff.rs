@@ -69,9 +69,9 @@ async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
     assert_eq!((&answer["modified"], answer["records"].as_array().map(Vec::len)), (&json!(1), Some(3)));
 
     // All fields, on demand.
-    let whole = owner.page(&page.link("Show what is equal, too")).await;
+    let whole = owner.page(&page.link("Show unchanged fields")).await;
     assert_eq!(compared(&whole)[0], "name same \"Ada\" \"Ada\"");
-    assert_eq!(whole.link("Show what differs alone"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
+    assert_eq!(whole.link("Hide unchanged fields"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
 }
 
 #[tokio::test]
@@ -86,13 +86,13 @@ async fn records_are_filtered_by_kind_and_paged() {
     let owner = owner(&owned).await;
     let uri = format!("/ui/{id}/ten/diff?v1=v1&v2=latest");
     let page = owner.page(&uri).await;
-    let kinds = page.all_words("nav[aria-label='Kinds of records'] a");
+    let kinds = page.all_words("nav[aria-label='Change types'] a");
     assert_eq!(
         kinds,
         ["All 1,037".to_owned(), "Changed 1,025".to_owned(), "Removed 5".to_owned(), "Added 7".to_owned()]
     );
     let caption = page.words(".summary caption");
-    assert!(caption.contains("It counts the first 1,000 of 1,025 changed entities."), "{caption}");
+    assert!(caption.contains("This table covers only the first 1,000 of 1,025 changed entities."), "{caption}");
     assert_eq!(page.all_words(".summary tbody td.number"), ["1,000"]);
     assert_eq!(page.select(".record").len(), 20);
 
@@ -122,7 +122,7 @@ async fn records_are_filtered_by_kind_and_paged() {
     assert_eq!(before.select(".record").len(), 20);
     let past = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2&offset=99999999999999999999")).await;
     assert!(past.select(".record").is_empty());
-    assert!(past.words(".note").ends_with(": the last one is at 1,036."), "{}", past.words(".note"));
+    assert!(past.words(".note").ends_with("The last record is 1,036."), "{}", past.words(".note"));
     owner.page(&past.link("Previous")).await;
 }
 
@@ -150,7 +150,7 @@ async fn an_alternate_is_compared_with_its_version() {
     let answer: Value = serde_json::from_str(owner.get(&call).await.text()).expect("JSON");
     assert_eq!((&answer["modified"], &answer["subtracted"], &answer["total_v2"]), (&json!(1), &json!(1), &json!(2)));
     let versions = owner.page(&format!("/ui/{id}/ten/versions")).await;
-    assert_eq!(versions.link("Changes of the alternate"), uri);
+    assert_eq!(versions.link("Changes in the alternate"), uri);
     assert_eq!(versions.link("Changes"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
     assert_eq!(versions.one("form.line[method=get]").attr("action"), Some(&*format!("/ui/{id}/ten/diff")));
 }
@@ -164,24 +164,24 @@ async fn mistakes_are_said_in_the_form() {
     assert!(form.select("[role=alert]").is_empty() && form.words("#versions").contains("1 to 2"));
     owner.page(&format!("{uri}?v1=&v2=")).await;
     for (query, status, told) in [
-        ("v1=1", 400, "v2: it is missing"),
+        ("v1=1", 400, "v2: missing"),
         ("v1=x&v2=2", 400, "v1"),
         ("v1=1&v2=9", 404, "versions are 1 to 2"),
         ("v1=1&v2=2&limit=x", 400, "limit"),
         ("v1=1&v2=2&change_type=x", 400, "valid: added, subtracted, modified"),
-        ("v1=1&v2=2&dataset_id=99", 400, "given twice"),
+        ("v1=1&v2=2&dataset_id=99", 400, "specified more than once"),
         ("v1=1&v2=%3Cscript%3E", 400, "<script>"),
     ] {
         let page = owner.error(&format!("{uri}?{query}"), status).await;
         assert!(page.words("[role=alert]").contains(told), "{query}: {}", page.words("[role=alert]"));
     }
     let same = owner.page(&format!("{uri}?v1=1&v2=1&dataset_id={id}")).await;
-    assert_eq!(same.words(".note"), "Both have the same entities.");
+    assert_eq!(same.words(".note"), "Both contain the same entities.");
     // As other pages do, and the call of the page is without it.
     let odd = owner.page(&format!("{uri}?v1=1&v2=2&odd=x")).await;
     assert_eq!(
         odd.words(".note.ignored"),
-        "This page ignores what is none of its parameters: \"odd\"; valid: v1, v2, change_type, alt, offset, limit, view, \
+        "This page ignores unknown parameters: \"odd\"; valid: v1, v2, change_type, alt, offset, limit, view, \
          of."
     );
     assert_eq!(odd.select(".record").len(), 3);
@@ -235,7 +235,7 @@ async fn hostile_values_are_shown_and_bounded() {
     };
     let id = owned.dataset("Long", json!({}), &[&long("a"), &long("b").replace("\"k\":3", "\"k\":4")]).await;
     let page = owner.page(&format!("/ui/{id}/long/diff?v1=1&v2=2")).await;
-    assert!(page.words("main").contains("larger than a page"), "{}", page.words("main"));
+    assert!(page.words("main").contains("too large for this page"), "{}", page.words("main"));
     assert!(page.text.len() < 100_000);
     let next = owner.page(&page.link("Next")).await;
     assert_eq!(compared(&next), ["k changed 3 4"]);

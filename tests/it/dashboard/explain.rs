@@ -12,7 +12,7 @@ async fn an_owner_sees_what_a_read_does() {
     let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]", "[{\"n\":1},{\"n\":2},{\"n\":3}]"]).await;
     let owner = Browser::of(&owned.service, &owned.user.email, PASSWORD).await;
     let page = owner.page(&format!("/ui/{id}/ten/v2/?filter_gt=n:1&sort=n:desc&view=json&columns=n")).await;
-    let href = page.link("Why this long?");
+    let href = page.link("Explain this query");
     assert_eq!(href, format!("/ui/{id}/ten/v2/explain?filter_gt=n:1&sort=n:desc&limit=50"));
     let page = owner.page(&href).await;
     assert_eq!(page.words(".heading .facts"), "Version v2, active", "as the page that it explains");
@@ -38,7 +38,7 @@ async fn an_owner_sees_what_a_read_does() {
     }
     let visitor = Browser::visitor(&owned.service);
     visitor.error(&href, 401).await;
-    assert!(!visitor.page(&format!("/ui/{id}/ten/v2/")).await.text.contains("Why this long?"));
+    assert!(!visitor.page(&format!("/ui/{id}/ten/v2/")).await.text.contains("Explain this query"));
     add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
     Browser::of(&owned.service, "other@strata.test", PASSWORD).await.error(&href, 404).await;
 }

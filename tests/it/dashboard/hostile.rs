@@ -146,7 +146,7 @@ async fn an_entity_that_is_larger_than_a_page_is_named() {
         assert!(first.words("#result").starts_with("1 of 3"), "{}", first.words("#result"));
         let page = visitor.page(&first.link("Next")).await;
         assert!(page.words("#result").starts_with("2 of 3"), "{}", page.words("#result"));
-        let note = "The entity at position 1 is larger than a page of entities, so it is not shown here.";
+        let note = "The entity at position 1 is too large to show on this page.";
         assert_eq!(page.all_words(".note"), [note]);
         assert_eq!(page.link("1"), "/ui/1/large/active/entity/1");
         assert!(visitor.page(&page.link("1")).await.text.len() < 1_500_000);
@@ -169,10 +169,10 @@ async fn long_values_are_shortened_and_pages_stay_small() {
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/long/active/").await;
     assert!(page.text.len() < 100_000, "{}", page.text.len());
-    assert!(page.words(".scroll").contains("… shortened, 1.0 MB in all"));
+    assert!(page.words(".scroll").contains("… shortened, 1.0 MB in total"));
     // Two of them are what a page reads. The next one goes on.
     assert_eq!(page.all_words("tbody tr > td:nth-child(2)"), ["0", "1"]);
-    assert!(page.words(".note").contains("2 of 4 fit into this page"));
+    assert!(page.words(".note").contains("2 of 4 fit on this page"));
     assert_eq!(page.link("Next"), "/ui/1/long/active/?offset=2");
     let next = visitor.page(&page.link("Next")).await;
     assert_eq!(next.all_words("tbody tr > td:nth-child(2)"), ["2", "3"]);
@@ -183,12 +183,12 @@ async fn long_values_are_shortened_and_pages_stay_small() {
     let huge = format!("{{\"a\":\"{}\"}}\n{{\"a\":\"b\"}}", "x".repeat(3_000_000));
     service.import("Huge", &huge).await;
     let page = visitor.page("/ui/2/huge/active/").await;
-    assert!(page.words(".note").contains("position 0 is larger than a page"), "{}", page.words(".note"));
+    assert!(page.words(".note").contains("position 0 is too large"), "{}", page.words(".note"));
     let next = visitor.page(&page.link("Next")).await;
     assert_eq!(next.all_words("tbody tr > th"), ["1"]);
     let entity = visitor.page("/ui/2/huge/v1/entity/0").await;
-    assert!(entity.words(".note").starts_with("This entity is too large for a page."));
-    assert_eq!(visitor.get(&entity.link("Open it as JSON")).await.status, 200);
+    assert!(entity.words(".note").starts_with("This entity is too large to show on this page."));
+    assert_eq!(visitor.get(&entity.link("open it as JSON")).await.status, 200);
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn many_paths_and_deep_values_stay_within_a_page() {
     assert!(page.text.len() < 400_000, "{}", page.text.len());
     assert!(page.words("main").contains("more columns are not shown"));
     let entity = visitor.page("/ui/1/wide/v1/entity/0").await;
-    assert!(entity.words(".note").contains("larger than a page"));
+    assert!(entity.words(".note").contains("only part of the entity"));
     visitor.page("/ui/1/wide/v1/entity/1").await;
     let (mut uri, mut paths) = ("/ui/1/wide/v1/profile?q=path49".to_owned(), 0);
     loop {
@@ -244,5 +244,5 @@ async fn all_that_nobody_would_see_has_a_name() {
     // A condition with a blank at its end looked like one without.
     let page = visitor.page("/ui/1/odd/active/?filter=flag:%20ok").await;
     assert!(page.words(".parts").starts_with("Remove: flag is U+0020 ok"), "{}", page.words(".parts"));
-    assert_eq!(page.link("instead: flag is ok"), "/ui/1/odd/active/?filter=flag:ok");
+    assert_eq!(page.link("Change to: flag is ok"), "/ui/1/odd/active/?filter=flag:ok");
 }

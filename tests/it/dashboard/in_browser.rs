@@ -56,9 +56,9 @@ impl Served {
     /// The password of the demo's owner.
     fn demo_password(&self) -> String {
         let greeting = &self.server.greeting;
-        let start = format!("Their owner is {DEMO_OWNER}, with the password ");
+        let start = format!("The owner of these datasets is {DEMO_OWNER} (password: ");
         let rest = greeting.split_once(&start).unwrap_or_else(|| panic!("no password: {greeting}")).1;
-        rest.split(',').next().expect("a password").to_owned()
+        rest.split(')').next().expect("a password").to_owned()
     }
 
     /// What a program prints that ends well.

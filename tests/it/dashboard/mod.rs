@@ -147,11 +147,11 @@ async fn takes_only_the_whole_form(browser: &Browser<'_>, uri: &str, fields: &[(
     };
     for left_out in 0..fields.len() {
         let rest = [&fields[..left_out], &fields[left_out + 1..]].concat();
-        refused(&rest, &format!("the form lacks {}", fields[left_out].0)).await;
+        refused(&rest, &format!("missing field: {}", fields[left_out].0)).await;
     }
     let twice = fields.first().copied().unwrap_or(("token", token));
-    refused(&[fields, &[twice]].concat(), &format!("the field \"{}\" comes twice", twice.0)).await;
-    refused(&[fields, &[("<b>", "")]].concat(), "there is no field \"<b>\" in it").await;
+    refused(&[fields, &[twice]].concat(), &format!("the field \"{}\" appears more than once", twice.0)).await;
+    refused(&[fields, &[("<b>", "")]].concat(), "unknown field \"<b>\"").await;
 }
 
 /// Where an answer leads.

@@ -149,8 +149,8 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
     for (uri, status, words) in [
-        ("/ui/nothing", 404, "There is no such page."),
-        ("/ui/1/ten/v1/nothing", 404, "There is no such page."),
+        ("/ui/nothing", 404, "This page does not exist."),
+        ("/ui/1/ten/v1/nothing", 404, "This page does not exist."),
         ("/ui/x/ten/v1/", 400, "dataset_id is \"x\""),
         ("/ui/0/ten/", 400, "dataset_id is \"0\""),
         ("/ui/1/%zz/v1/", 400, "name_slug is \"%zz\""),
@@ -159,17 +159,17 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         ("/ui/9/ten/v1/", 404, "There is no dataset with this dataset_id and name_slug."),
         ("/ui/1/ten/v2/", 404, "its only version is 1"),
         ("/ui/1/ten/v1/alt/", 404, "Version 1 of this dataset has no alternate."),
-        ("/ui/1/ten/v1/entity/1", 404, "This version has 1 entity, at position 0. None is at 1."),
-        ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "None is at 99999999999999999999999."),
-        ("/ui/1/ten/v1/entity/-1", 400, "The position is \"-1\""),
-        ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position is"),
+        ("/ui/1/ten/v1/entity/1", 404, "There is no position 1: this version has 1 entity, at position 0."),
+        ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "There is no position 99999999999999999999999:"),
+        ("/ui/1/ten/v1/entity/-1", 400, "but is \"-1\"."),
+        ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position must be a whole number"),
         ("/ui/9/ten/versions", 404, "There is no dataset with this dataset_id and name_slug."),
-        ("/ui/1/ten/manage/pin?version=1", 401, "Sign in as the owner to see this page."),
-        ("/ui/1/ten/settings", 401, "Sign in as the owner to see this page."),
-        ("/ui/1/ten/clone", 401, "Sign in to see this page."),
-        ("/ui/account", 401, "Sign in to see this page."),
-        ("/ui/new", 401, "Sign in to see this page."),
-        ("/ui/1/ten/manage/nothing", 404, "There is no such page."),
+        ("/ui/1/ten/manage/pin?version=1", 401, "To see this page, sign in as the dataset’s owner."),
+        ("/ui/1/ten/settings", 401, "To see this page, sign in as the dataset’s owner."),
+        ("/ui/1/ten/clone", 401, "To see this page, sign in."),
+        ("/ui/account", 401, "To see this page, sign in."),
+        ("/ui/new", 401, "To see this page, sign in."),
+        ("/ui/1/ten/manage/nothing", 404, "This page does not exist."),
     ] {
         let page = visitor.error(uri, status).await;
         let text = page.words("main [role=alert]");
@@ -177,7 +177,7 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         assert_eq!(page.words("main .status"), status.to_string());
         // Where the dataset is there, the page leads back to it.
         let leads_back = page.select("main a[href='/ui/1/ten/versions']").len() == 1;
-        let is_there = ["its only version", "no alternate", "None is at"].iter().any(|said| text.contains(said));
+        let is_there = ["its only version", "no alternate", "no position"].iter().any(|said| text.contains(said));
         assert_eq!(leads_back, is_there, "{uri}");
     }
     let long = format!("/ui/1/ten/v1/?x={}", "y".repeat(33_000));
@@ -298,8 +298,8 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
         is_guarded(&answer);
         assert!(answer.header("vary").is_some_and(|vary| vary.contains("Accept,")), "{path}");
         let page = Page::of(&answer, 404);
-        assert_eq!(page.words("h1"), "There is nothing here", "{path}");
-        assert!(page.links().contains(&"/openapi.json".to_owned()) && page.links().contains(&"/".to_owned()), "{path}");
+        assert_eq!(page.words("h1"), "Not found", "{path}");
+        assert!(page.links().contains(&"/ui/api".to_owned()) && page.links().contains(&"/".to_owned()), "{path}");
         for accept in ["*/*", "application/json", "text/html;q=0", "text/plain"] {
             let answer = service.get_with(path, &[("accept", accept)]).await;
             answer.is_error(404);
@@ -318,7 +318,7 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
     is_guarded(&answer);
     assert_eq!(answer.header("allow"), Some("POST"));
     let page = Page::of(&answer, 405);
-    assert!(page.words("[role=alert]").contains("There is no page here"), "{}", page.words("main"));
+    assert!(page.words("[role=alert]").contains("There is no page at this address"), "{}", page.words("main"));
     // An address of a form, which a browser keeps where a page answers it, leads to the form.
     let forms = ["/ui/1/ten/refresh/upload", "/ui/1/ten/refresh/show-ping", "/ui/1/ten/settings/save"];
     for path in forms.into_iter().chain(["/ui/account/create-token", "/ui/1/ten/webhook/save"]) {
@@ -345,7 +345,7 @@ async fn a_link_leads_past_all_to_the_entities() {
     let visitor = Browser::visitor(&service);
     for (query, target) in [("", "div.scroll"), ("?view=json", "ol.json")] {
         let page = visitor.page(&format!("/ui/1/ten/active/{query}")).await;
-        assert_eq!(page.all_words("a.skip"), ["Skip to the content", "Skip to the entities"], "{query}");
+        assert_eq!(page.all_words("a.skip"), ["Skip to content", "Skip to entities"], "{query}");
         for link in page.select("a.skip") {
             page.one(link.attr("href").expect("a target"));
         }
@@ -355,5 +355,5 @@ async fn a_link_leads_past_all_to_the_entities() {
         );
     }
     let page = visitor.page("/ui/1/ten/active/?filter=n:2").await;
-    assert_eq!(page.all_words("a.skip"), ["Skip to the content"], "there are none");
+    assert_eq!(page.all_words("a.skip"), ["Skip to content"], "there are none");
 }

@@ -21,7 +21,7 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
     assert!(cards[0].contains("Numbers 0 to 99") && cards[0].contains("Distinct values 100"), "{}", cards[0]);
     assert!(cards[1].contains("string, null") && cards[1].contains("Null 25 (the link"), "{}", cards[1]);
-    assert!(cards[2].contains("in 50 % of the entities"), "{}", cards[2]);
+    assert!(cards[2].contains("in 50% of entities"), "{}", cards[2]);
     let bars = page.select("section[aria-labelledby=p1] > table rect.fill");
     let widths: Vec<_> = bars.iter().filter_map(|bar| bar.attr("width")).collect();
     assert_eq!(widths, ["500", "250"]);
@@ -32,7 +32,7 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     let searched = visitor.page("/ui/1/colours/active/profile?q=IN").await;
     assert_eq!(searched.all_words("section.path h3"), ["in", "in.x"]);
     let none = visitor.page("/ui/1/colours/active/profile?q=zzz").await;
-    assert_eq!(none.words(".result h2"), "No path has this text.");
+    assert_eq!(none.words(".result h2"), "No paths contain this text.");
 }
 
 /// Shares of the values that are there stood below “by entities”.
@@ -53,19 +53,19 @@ async fn shares_are_of_what_their_caption_says() {
     service.import("Shares", &entities.join("\n")).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/shares/active/profile").await;
-    let by_entities = "Frequent values, by entities: % of all entities";
-    let in_arrays = "Frequent values, by how many times they occur in arrays: % of all strings, numbers and booleans";
+    let by_entities = "Frequent values by number of entities (% of all entities)";
+    let in_arrays = "Frequent values by number of occurrences in arrays (% of all strings, numbers, and booleans)";
     assert_eq!(page.all_words(".path > table caption"), [by_entities, by_entities, in_arrays]);
     let rows = page.all_words(".path > table tbody tr");
-    assert_eq!(rows, ["x 500 50 %", "true 250 25 %", "false 100 10 %", "a 500 67 %", "b 250 33 %"]);
+    assert_eq!(rows, ["x 500 50%", "true 250 25%", "false 100 10%", "a 500 67%", "b 250 33%"]);
     // So are their bars.
     let bars = page.select("section[aria-labelledby=p1] > table rect.fill");
     assert_eq!(bars.iter().filter_map(|bar| bar.attr("width")).collect::<Vec<_>>(), ["250", "100"]);
     let page = visitor.page("/ui/1/shares/active/profile?histogram=n").await;
     let captions = page.all_words(".path > table caption");
-    assert!(captions.contains(&"Entities by the number: % of all entities".to_owned()), "{captions:?}");
+    assert!(captions.contains(&"Entities by range (% of all entities)".to_owned()), "{captions:?}");
     let rows = page.all_words(".path > table tbody tr");
-    assert!(rows.contains(&"0 to 50 50 5 %".to_owned()), "{rows:?}");
+    assert!(rows.contains(&"0 to 50 50 5%".to_owned()), "{rows:?}");
 }
 
 #[tokio::test]
@@ -92,40 +92,40 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
     let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
     let histogram = |card: &String| card.contains("Histogram");
     assert_eq!(cards.iter().map(histogram).collect::<Vec<_>>(), [true, true, false, false, false], "{cards:?}");
-    let histogram = page.link("Histogram with round ends of n");
+    let histogram = page.link("Histogram with round boundaries of n");
     assert_eq!(histogram, "/ui/1/numbers/active/profile?histogram=n#histogram");
     let page = visitor.page(&histogram).await;
     page.one("#histogram");
     let caption = "table:has(caption) tbody tr";
     let rows: Vec<String> = page.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
     assert_eq!(rows.len(), 5, "{rows:?}");
-    assert_eq!((rows[0].as_str(), rows[4].as_str()), ("0 to 50 200 20 %", "200 to 250 200 20 %"));
+    assert_eq!((rows[0].as_str(), rows[4].as_str()), ("0 to 50 200 20%", "200 to 250 200 20%"));
     assert!(!page.text.contains("outside of these"));
     let result = visitor.page(&page.link("50 to 100")).await;
     assert!(result.words("h2#result").ends_with("of 200 entities"), "{}", result.words("h2#result"));
     assert_eq!(page.link("All paths"), "/ui/1/numbers/active/profile");
     let other = visitor.page("/ui/1/numbers/active/profile?histogram=%3Cb%3E%5C.x").await;
     let rows: Vec<String> = other.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
-    assert_eq!(rows.first().map(String::as_str), Some("0 to 100 100 10 %"), "{}", other.text);
+    assert_eq!(rows.first().map(String::as_str), Some("0 to 100 100 10%"), "{}", other.text);
     for (none, why) in [
-        ("one", "No histogram: Its numbers are all one"),
-        ("in", "No histogram: It is in arrays"),
-        ("s", "No histogram: It has no numbers."),
+        ("one", "No histogram: The numbers are all equal"),
+        ("in", "No histogram: The path is in an array"),
+        ("s", "No histogram: The path has no numbers."),
     ] {
         let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={none}")).await;
-        assert!(!page.text.contains("Entities by the number"), "{none}");
+        assert!(!page.text.contains("Entities by range"), "{none}");
         assert!(page.words("section.path").contains(why), "{}", page.words("section.path"));
     }
     // A path that is not there was a page without a word of what is wrong.
     for none in ["zzz", "<script>", ""] {
         let page = visitor.error(&format!("/ui/1/numbers/active/profile?histogram={}", escaped(none)), 400).await;
         let told = page.words("[role=alert]");
-        assert!(told.contains(&format!("parameter histogram: \"{none}\" is no path of this version")), "{told}");
+        assert!(told.contains(&format!("parameter histogram: \"{none}\" is not a path in this version")), "{told}");
         assert_eq!(page.link("All paths"), "/ui/1/numbers/active/profile");
     }
 }
 
-/// “No path has this text” stood there although nobody had searched.
+/// “No paths contain this text” stood there although nobody had searched.
 #[tokio::test]
 async fn a_version_without_paths_says_why() {
     let service = TestService::start().await;
@@ -135,7 +135,7 @@ async fn a_version_without_paths_says_why() {
     for (id, slug, why) in [(1, "none", "it has no entities."), (2, "bare", "its entities have no fields.")] {
         for query in ["", "?q=a"] {
             let page = visitor.page(&format!("/ui/{id}/{slug}/active/profile{query}")).await;
-            assert_eq!(page.words(".result h2"), format!("This version has no paths: {why}"));
+            assert_eq!(page.words(".result h2"), format!("This version has no paths because {why}"));
         }
     }
 }
@@ -149,12 +149,12 @@ async fn links_to_nulls_say_that_they_find_a_text_too() {
     let page = visitor.page("/ui/1/nulls/active/").await;
     let links = page.all_words(".fields .sorts a");
     let null: Vec<_> = links.iter().filter(|link| link.contains("null")).collect();
-    assert_eq!(null, ["null, or the text null", "only null"]);
-    let found = visitor.page(&page.link("null, or the text null")).await;
+    assert_eq!(null, ["is null (or the string “null”)", "is null"]);
+    let found = visitor.page(&page.link("is null (or the string “null”)")).await;
     assert!(found.words("#result").ends_with("2 entities"), "{}", found.words("#result"));
     let cards = visitor.page("/ui/1/nulls/active/profile").await.all_words("section.path");
-    assert!(cards[0].contains("Null 1 (the link also finds the text “null”)"), "{}", cards[0]);
-    assert!(cards[1].contains("Null 1") && !cards[1].contains("the text"), "{}", cards[1]);
+    assert!(cards[0].contains("Null 1 (the link also finds the string “null”)"), "{}", cards[0]);
+    assert!(cards[1].contains("Null 1") && !cards[1].contains("the link"), "{}", cards[1]);
 }
 
 #[tokio::test]
@@ -229,9 +229,9 @@ async fn the_numbers_of_every_path_are_shown_by_their_range() {
     let page = visitor.page("/ui/1/numbers/active/profile").await;
     let rows = |id: usize| page.all_words(&format!("section[aria-labelledby=p{id}] .ranges tbody tr"));
     assert_eq!(rows(0).len(), 9, "{:?}", rows(0));
-    assert_eq!((rows(0)[0].as_str(), rows(0)[8].as_str()), ("-128 to -64 72 7 %", "384 to 448 32 3 %"));
+    assert_eq!((rows(0)[0].as_str(), rows(0)[8].as_str()), ("-128 to -64 72 7%", "384 to 448 32 3%"));
     // Whole numbers have ranges that are no narrower than one.
-    assert_eq!(rows(2)[..2], ["0 to 1 143 14 %", "1 to 2 143 14 %"]);
+    assert_eq!(rows(2)[..2], ["0 to 1 143 14%", "1 to 2 143 14%"]);
     assert!(rows(3).is_empty(), "they are all one");
     // Each has as many as its page. There is none where an entity may have several, and where doubles tell numbers no
     // more apart.
@@ -263,14 +263,14 @@ async fn the_lengths_of_strings_are_shown_and_the_empty_ones_found() {
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/texts/active/profile").await;
     let rows = |id: usize| page.all_words(&format!("section[aria-labelledby=p{id}] .lengths tbody tr"));
-    let none = "0 0 %";
+    let none = "0 0%";
     let between = ["2 to 3", "8 to 15", "16 to 31", "32 to 63", "64 to 127", "128 to 255", "256 to 511"];
     let mut expected: Vec<String> = between.iter().map(|range| format!("{range} {none}")).collect();
-    expected.splice(0..0, ["0 10 25 %", "1 10 25 %"].map(str::to_owned));
-    expected.insert(3, "4 to 7 10 25 %".to_owned());
-    expected.push("512 to 1,023 10 25 %".to_owned());
+    expected.splice(0..0, ["0 10 25%", "1 10 25%"].map(str::to_owned));
+    expected.insert(3, "4 to 7 10 25%".to_owned());
+    expected.push("512 to 1,023 10 25%".to_owned());
     assert_eq!(rows(0), expected);
-    assert_eq!(rows(1), ["0 40 50 %", "1 0 0 %", "2 to 3 10 12 %", "4 to 7 30 38 %"]);
+    assert_eq!(rows(1), ["0 40 50%", "1 0 0%", "2 to 3 10 12%", "4 to 7 30 38%"]);
     assert!(rows(2).is_empty(), "numbers have no length");
     // Exactly the empty strings of a path that reaches one value of an entity.
     let links: Vec<_> = page.select(".path .lengths a").iter().map(|link| link.attr("href")).collect();

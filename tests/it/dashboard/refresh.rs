@@ -104,7 +104,7 @@ async fn a_file_of_any_format_becomes_the_next_version() {
         assert_eq!(owned.lines(&format!("/api/1/ten/v{}/", version + 2)).await, lines, "{name}");
     }
     let page = owner.page(&format!("{REFRESH}?done=made")).await;
-    assert_eq!(page.words("[role=status]"), "Version 4 is made: 2 entities.");
+    assert_eq!(page.words("[role=status]"), "Version 4 was created with 2 entities.");
     assert_eq!(page.link("version 4"), "/ui/1/ten/v4/");
     // A file of many chunks, in which the end of the form looks like its end nearly everywhere.
     let text = format!("[{{\"a\":\"{}\"}}]", format!("\r\n--{BOUNDAR}", BOUNDAR = &BOUNDARY[1..]).repeat(100_000));
@@ -158,19 +158,22 @@ async fn an_upload_with_more_than_its_form_has_is_refused_by_name() {
     let (ours, json) = (field("token", &token), "[{\"n\":2}]".to_owned());
     let one = || [ours.clone(), file("a.json"), json.clone()].concat();
     for (body, told) in [
-        ([one(), "\r\n".to_owned(), file("b.json"), json.clone(), end()].concat(), "the field \"file\" comes twice"),
         (
-            [one(), "\r\n".to_owned(), field("format", "json"), end()].concat(),
-            "the field \"format\" comes after the file",
+            [one(), "\r\n".to_owned(), file("b.json"), json.clone(), end()].concat(),
+            "the field \"file\" appears more than once",
         ),
-        ([one(), "\r\n".to_owned(), field("token", &token), end()].concat(), "the field \"token\" comes twice"),
+        ([one(), "\r\n".to_owned(), field("format", "json"), end()].concat(), "the field \"format\" follows the file"),
         (
-            [one(), "\r\n".to_owned(), field("<b>", "x"), end()].concat(),
-            "there is no field \"<b>\" in it; valid: token, ",
+            [one(), "\r\n".to_owned(), field("token", &token), end()].concat(),
+            "the field \"token\" appears more than once",
         ),
-        ([field("format", "json"), field("format", "csv"), one(), end()].concat(), "the field \"format\" comes twice"),
-        ([ours.clone(), one(), end()].concat(), "the field \"token\" comes twice"),
-        ([field("notes", ""), one(), end()].concat(), "there is no field \"notes\" in it; valid: token, "),
+        ([one(), "\r\n".to_owned(), field("<b>", "x"), end()].concat(), "unknown field \"<b>\"; valid: token, "),
+        (
+            [field("format", "json"), field("format", "csv"), one(), end()].concat(),
+            "the field \"format\" appears more than once",
+        ),
+        ([ours.clone(), one(), end()].concat(), "the field \"token\" appears more than once"),
+        ([field("notes", ""), one(), end()].concat(), "unknown field \"notes\"; valid: token, "),
     ] {
         let answer = sent(&owner, body.into()).await;
         let page = Page::of(&answer, 400);
@@ -194,11 +197,10 @@ async fn a_form_that_came_whole_did_not_break_off() {
     let whole = [field("token", &token), file("a.json"), "[{\"n\":2}]".to_owned(), end()].concat();
     let long = "x".repeat(1 << 20);
     let header = format!("--{BOUNDARY}\r\nx: {long}\r\n\r\n\r\n");
-    let beside = "more than 65536 bytes stand beside the file";
+    let beside = "the fields other than the file exceed 65536 bytes";
     let ours: &str = &format!("multipart/form-data; boundary={BOUNDARY}");
     let long_boundary: &str = &format!("multipart/form-data; boundary={}", "b".repeat(71));
-    let (absent, unusable) =
-        ("the boundary that its Content-Type names does not", "names no boundary that can be used");
+    let (absent, unusable) = ("separated and terminated by the boundary", "has no usable boundary");
     for (content_type, body, status, told) in [
         (ours, format!("{long}\r\n{whole}"), 413, beside),
         (ours, header + &whole, 413, beside),
@@ -209,13 +211,13 @@ async fn a_form_that_came_whole_did_not_break_off() {
         (long_boundary, whole.clone(), 400, unusable),
     ] {
         let page = Page::of(&sent_as(&owner, content_type, body.into()).await, status);
-        assert!(page.text.contains(told) && !page.text.contains("broke off"), "{content_type}: {}", page.text);
+        assert!(page.text.contains(told) && !page.text.contains("incomplete"), "{content_type}: {}", page.text);
         assert_eq!(owned.versions(1).await.len(), 1, "nothing is made: {told}");
     }
     // One that does break off.
     let cut = futures::stream::iter([Ok(field("token", &token)), Err(std::io::Error::other("reset"))]);
     let page = Page::of(&sent(&owner, Body::from_stream(cut)).await, 400);
-    assert!(page.text.contains("The body broke off."), "{}", page.text);
+    assert!(page.text.contains("The body is incomplete."), "{}", page.text);
     leads_to(&sent_as(&owner, ours, whole.into()).await, "/ui/1/ten/refresh?done=made");
 }
 
@@ -224,8 +226,8 @@ async fn what_is_perhaps_a_mistake_is_told_with_the_version_and_in_the_history()
     let owned = pushed().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for (name, text, told) in [
-        ("a.csv", "name;<b>age\nAda;36\n", "The table has one column, whose name holds semicolons: only commas"),
-        ("b.jsonl", "", "The source holds no entities, so the version has none."),
+        ("a.csv", "name;<b>age\nAda;36\n", "The table has only one column, and its name contains semicolons."),
+        ("b.jsonl", "", "The source contains no entities, so the version is empty."),
     ] {
         let format = name.split('.').next_back().expect("a format");
         leads_to(&uploaded(&owner, format, name, text).await, "/ui/1/ten/refresh?done=made");
@@ -244,7 +246,7 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let wrong = Page::of(&uploaded(&owner, "jsonl", "<b>.jsonl", "{\"a\":1}\n{<script>\n").await, 422);
     let told = wrong.words("#file-problem");
-    assert!(told.starts_with("No version was made: ") && told.contains("line 2"), "{told}");
+    assert!(told.starts_with("No version was created: ") && told.contains("line 2"), "{told}");
     assert_eq!(wrong.words("#format option[selected]"), "jsonl", "what was chosen is kept");
     let history = owner.page(REFRESH).await;
     assert_eq!(history.words("tbody tr:first-child [data-label=By]"), "you");
@@ -255,7 +257,7 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let nothing = Page::of(&uploaded(&owner, "", "", "").await, 400);
     assert_eq!(nothing.words("#file-problem"), "Choose a file.");
     let unknown = Page::of(&uploaded(&owner, "<b>", "a", "[]").await, 400);
-    assert_eq!(unknown.words("#format-problem"), "There is no such format.");
+    assert_eq!(unknown.words("#format-problem"), "Unknown format.");
     for (body, status) in [
         // No token, one after the file, a wrong one.
         ([file("a.json"), "[]".to_owned(), end()].concat(), 403),
@@ -274,7 +276,7 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let announced = Page::of(&owner.send(announced, Body::new(Endless)).await, 413);
     let told = announced.words("#file-problem");
     assert!(
-        told.starts_with("The file is too large: it may have ") && announced.select("form[enctype]").len() == 1,
+        told.starts_with("The file is too large: the limit is ") && announced.select("form[enctype]").len() == 1,
         "{told}"
     );
     let other_type = owner.post(UPLOAD, &[("token", &token)]).await;
@@ -302,11 +304,11 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
         let page = owner.page(REFRESH).await;
         let running = page.one("section[data-events]");
         assert_eq!(running.attr("data-events"), Some(EVENTS));
-        assert!(page.words("section[data-events]").contains("Its source is being received. Received 9 bytes"));
+        assert!(page.words("section[data-events]").contains("Receiving data. Received 9 bytes"));
         assert!(page.text.contains(
             "<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh?ended=2\"></noscript>"
         ));
-        assert!(page.words("main").contains("The next one can begin when the running one has ended."));
+        assert!(page.words("main").contains("You can start another refresh when this one finishes."));
         assert!(!page.text.contains("type=\"file\""), "another upload would be refused");
         // A user's pages watch four at most.
         let mut watches: Vec<_> = (0..4).map(|_| refreshes.watch(owned.user.id).expect("a watch")).collect();
@@ -336,7 +338,7 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
     leads_to(&answer, "/ui/1/ten/refresh?done=made");
     assert_eq!(owner.get(EVENTS).await.status, 204, "it has ended");
     let page = owner.page(&format!("{REFRESH}?ended=2")).await;
-    assert_eq!(page.words("[role=status]"), "Version 2 is made: 2 entities.");
+    assert_eq!(page.words("[role=status]"), "Version 2 was created with 2 entities.");
     assert_eq!(page.link("Version 2"), "/ui/1/ten/v2/");
 }
 
@@ -379,7 +381,7 @@ async fn a_refresh_is_begun_and_what_failed_is_told() {
     // Whoever saw it run is told once more.
     for query in ["ended=1", "done=begun"] {
         let page = owner.page(&format!("{REFRESH}?{query}")).await;
-        assert!(page.words("section[aria-labelledby=now] .problem").starts_with("No version was made: "), "{query}");
+        assert!(page.words("section[aria-labelledby=now] .problem").starts_with("No version was created: "), "{query}");
         assert!(page.select("[role=status]").is_empty(), "{query}");
     }
     for query in ["ended=9", ""] {
@@ -403,13 +405,13 @@ async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
             && page.words("section[aria-labelledby=by-schedule]").contains("no schedule")
     );
     let preview = Page::of(&sent("*/5 * * * *", &[("preview", "1")]).await, 200);
-    assert_eq!(preview.words("h3:has(+ .times)"), "Its next five times, if you save it");
+    assert_eq!(preview.words("h3:has(+ .times)"), "Next five runs if you save this schedule");
     assert_eq!(preview.select(".times li").len(), 5);
     assert_eq!(owner.page(REFRESH).await.one("#schedule").attr("value"), Some(""), "it was not saved");
     for (typed, problem) in [
-        ("60 0 * * *", "Minute 60 is not from 0 to 59."),
+        ("60 0 * * *", "Minute 60 is not between 0 and 59."),
         ("<script>\"", "It has 1 field, not five."),
-        ("0 0 30 2 *", "No date fits it."),
+        ("0 0 30 2 *", "It matches no date."),
     ] {
         let page = Page::of(&sent(typed, &[]).await, 400);
         assert_eq!(page.words("#schedule-problem"), problem);
@@ -504,8 +506,8 @@ async fn a_dataset_that_fetches_nothing_has_no_times_and_no_ping_url() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page(REFRESH).await;
     assert!(page.select(".times").is_empty() && page.select("form[action$=ping]").is_empty());
-    assert!(page.words("section[aria-labelledby=by-schedule]").contains("no effect yet"));
-    assert!(page.words("section[aria-labelledby=by-ping]").contains("this dataset has none"));
+    assert!(page.words("section[aria-labelledby=by-schedule]").contains("no effect until"));
+    assert!(page.words("section[aria-labelledby=by-ping]").contains("this dataset has no source URL"));
 }
 
 /// The page showed nothing, and a version of somebody else seemed to be that of the file.
@@ -524,7 +526,7 @@ async fn a_form_that_another_tab_has_taken_away_is_answered() {
     change(json!({"dataset_id": 1, "source": "http://127.0.0.1:1/x.json"})).await;
     let page = Page::of(&uploaded(&owner, "", "a.json", "[]").await, 409);
     let told = page.words("p.problem");
-    assert!(told.starts_with("No version was made: the dataset has a source URL"), "{told}");
+    assert!(told.starts_with("No version was created: the dataset has a source URL"), "{told}");
     assert!(page.words("title").starts_with("Error: Refresh, Ten"), "{}", page.words("title"));
     change(json!({"dataset_id": 1, "source": "push"})).await;
     let token = owner.token(REFRESH).await;
@@ -542,13 +544,13 @@ async fn a_failure_of_the_newest_refresh_is_told_to_the_owner_on_other_pages() {
     let (owner, visitor) = (Browser::user(&owned.service, "ada@strata.test").await, Browser::visitor(&owned.service));
     let pages = ["/ui/1/ten/active/", "/ui/1/ten/versions"];
     for page in pages {
-        assert!(!owner.page(page).await.text.contains("The newest refresh has failed"), "{page}");
+        assert!(!owner.page(page).await.text.contains("The latest refresh failed"), "{page}");
     }
     Page::of(&uploaded(&owner, "json", "a.json", "[").await, 422);
     for page in pages {
-        assert_eq!(owner.page(page).await.link("its history"), "/ui/1/ten/refresh#history");
-        assert!(!visitor.page(page).await.text.contains("The newest refresh has failed"), "{page}");
+        assert_eq!(owner.page(page).await.link("refresh history"), "/ui/1/ten/refresh#history");
+        assert!(!visitor.page(page).await.text.contains("The latest refresh failed"), "{page}");
     }
     owned.push(1, "[{\"n\":2}]").await;
-    assert!(!owner.page(pages[0]).await.text.contains("The newest refresh has failed"));
+    assert!(!owner.page(pages[0]).await.text.contains("The latest refresh failed"));
 }

@@ -59,7 +59,7 @@ async fn log_ins_are_limited_as_those_of_the_operation_are() {
         last = visitor.post("/ui/sign-in", &wrong).await;
     }
     let page = Page::of(&last, 429);
-    assert!(page.words("#problem").starts_with("Too many log-ins."));
+    assert!(page.words("#problem").starts_with("Too many login attempts."));
     assert!(last.header("retry-after").is_some());
 }
 
@@ -93,7 +93,7 @@ async fn a_form_without_a_token_of_its_session_does_nothing() {
         for uri in ["/ui/1/ten/manage/pin", "/ui/sign-out"] {
             let fields: Vec<_> = token.map(|token| ("token", token)).into_iter().chain([("version", "1")]).collect();
             let page = Page::of(&owner.post(uri, &fields).await, 403);
-            assert!(page.words("[role=alert]").starts_with("This form is not of your session"), "{uri} {token:?}");
+            assert!(page.words("[role=alert]").starts_with("This form has expired or is not from"), "{uri} {token:?}");
         }
     }
     let fields = [("token", own.as_str()), ("version", "1")];

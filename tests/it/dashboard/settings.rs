@@ -33,7 +33,7 @@ async fn a_secret_is_shown_when_it_is_asked_for_and_nowhere_else() {
         async |key: &str| owned.service.send("GET", "/api/1/ten/v1/", Some(&format!("Bearer {key}"))).await.status;
     assert_eq!(read(&key).await, 200);
     let rotated = Page::of(&owner.submit(&page, "/ui/1/ten/settings/rotate-key").await, 200);
-    assert!(rotated.words("[role=status]").starts_with("The dataset has a new private key."));
+    assert!(rotated.words("[role=status]").contains("private key was replaced"));
     let new = rotated.one("#private-key").attr("value").expect("a key").to_owned();
     assert_eq!((read(&key).await, read(&new).await), (403, 200));
 }
@@ -48,7 +48,7 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
         owner.post("/ui/1/ten/settings/about", &filled(fields, &others)).await
     };
     for (name, status, problem) in
-        [("--", 400, "It must hold at least one"), (&"x".repeat(201), 400, "at most 200 characters")]
+        [("--", 400, "It must contain at least one"), (&"x".repeat(201), 400, "at most 200 characters")]
     {
         let page = Page::of(&saved(&[("name", name)]).await, status);
         assert!(page.words("#name-problem").contains(problem), "{}", page.words("#name-problem"));
@@ -64,7 +64,7 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
     let listed = owned.service.get("/datasets").await;
     assert!(listed.text().contains(r#""description":"<b>\nof two lines""#), "{}", listed.text());
     let page = owner.page("/ui/1/twelve/settings?done=about").await;
-    assert_eq!(page.words("[role=status]"), "The settings are saved.");
+    assert_eq!(page.words("[role=status]"), "The settings were saved.");
     assert_eq!(page.words("#description"), "<b> of two lines");
     assert!(page.one("input[name=listed]").attr("checked").is_some());
     assert!(page.one("input[name=private]").attr("checked").is_none());
@@ -101,11 +101,11 @@ async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for()
         owner.post("/ui/1/ten/settings/source", &filled(fields, &others)).await
     };
     for (fields, wrong, problem) in [
-        (&[("from", "url"), ("source", "")][..], "source", "It is missing; valid: an http, https, s3 or store URL."),
-        (&[("from", "url"), ("source", "ftp://<b>")], "source", "a source is an http, https, s3 or store URL"),
+        (&[("from", "url"), ("source", "")][..], "source", "Enter a URL with the scheme http, https, s3, or store."),
+        (&[("from", "url"), ("source", "ftp://<b>")], "source", "valid: an http, https, s3, or store URL"),
         (&[("from", "push"), ("format", "<b>")], "format", "<b>"),
         (&[("from", "push"), ("records_path", &"x".repeat(1_025))], "records_path", "It is longer than 1024 bytes."),
-        (&[("from", "push"), ("format", "csv"), ("records_path", "a")], "records_path", "Only the format json has one"),
+        (&[("from", "push"), ("format", "csv"), ("records_path", "a")], "records_path", "requires the json format"),
     ] {
         let page = Page::of(&saved(fields).await, 400);
         let told = page.words(&format!("#{wrong}-problem"));
@@ -154,7 +154,7 @@ async fn an_incomplete_form_changes_nothing() {
         let page = Page::of(&owner.post(&uri, &[("token", &token)]).await, 400);
         let names = fields.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let told = page.words("[role=alert]");
-        assert!(told.contains(&format!("the form lacks {names}.")), "{told}");
+        assert!(told.contains(&format!("missing fields: {names}.")), "{told}");
     }
     let other = [("from", "elsewhere"), ("source", ""), ("format", ""), ("records_path", ""), ("token", &token)];
     let page = Page::of(&owner.post(&format!("{SETTINGS}/source"), &other).await, 400);
@@ -172,7 +172,7 @@ async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
         owner.post("/ui/1/ten/settings/index", &fields).await
     };
     let page = Page::of(&saved("a\n<b>", "<b>").await, 400);
-    assert_eq!(page.words("#index-problem"), "`<b>` is both in always and in never; valid: one of them.");
+    assert_eq!(page.words("#index-problem"), "`<b>` is in both `always` and `never`; valid: only one of them.");
     assert_eq!((page.words("#always"), page.words("#never")), ("a <b>".to_owned(), "<b>".to_owned()));
     leads_to(&saved("b\r\n\r\n a \r\nb", "").await, "/ui/1/ten/settings?done=index");
     let page = owner.page(SETTINGS).await;
@@ -185,14 +185,14 @@ async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
     let (always, never) = (list(0..INDEX_PATHS), list(INDEX_PATHS..2 * INDEX_PATHS));
     leads_to(&saved(&always, &never).await, "/ui/1/ten/settings?done=index");
     let refused = Page::of(&saved(&list(0..INDEX_PATHS + 1), &never).await, 400);
-    assert!(refused.words("#index-problem").contains("65 paths are too many"), "{}", refused.words("#index-problem"));
+    assert!(refused.words("#index-problem").contains("list contains 65 paths"), "{}", refused.words("#index-problem"));
     leads_to(&saved("", "").await, "/ui/1/ten/settings?done=index");
 
-    assert!(page.words("section[aria-labelledby=delete]").contains("has versions cannot be deleted"));
+    assert!(page.words("section[aria-labelledby=delete]").contains("cannot delete a dataset that has versions"));
     assert!(page.select("a[href$='/settings/delete']").is_empty(), "versions are permanent");
     Page::of(&owner.post("/ui/1/ten/settings/delete", &[("token", &token)]).await, 409);
     owned.dataset("Empty", json!({}), &[]).await;
-    let confirm = owner.page(&owner.page("/ui/2/empty/settings").await.link("Delete the dataset…")).await;
+    let confirm = owner.page(&owner.page("/ui/2/empty/settings").await.link("Delete dataset…")).await;
     leads_to(&owner.submit(&confirm, "/ui/2/empty/settings/delete").await, "/");
     owner.error("/ui/2/empty/settings", 404).await;
 }
@@ -250,7 +250,7 @@ async fn an_old_page_takes_back_nothing_that_was_saved_since() {
     // What the page of a form did not write there is none of it.
     let wrong = [("name", "Ten"), ("description", ""), ("licence", ""), ("was", "{"), ("token", &token)];
     let told = Page::of(&owner.post("/ui/1/ten/settings/about", &wrong).await, 400).words("[role=alert]");
-    assert!(told.contains("its field was holds something else"), "{told}");
+    assert!(told.contains("the field \"was\" has an invalid value"), "{told}");
 }
 
 #[tokio::test]
@@ -265,7 +265,10 @@ async fn a_form_that_is_refused_is_not_lost() {
     let fields =
         [("from", "push"), ("source", url), ("format", ""), ("records_path", ""), ("was", &source), ("token", &token)];
     let refused = Page::of(&owner.post("/ui/1/ten/settings/source", &fields).await, 400);
-    assert_eq!(refused.words("#source-problem"), "Choose “are fetched from this URL” for it, or leave it empty.");
+    assert_eq!(
+        refused.words("#source-problem"),
+        "To use this URL, choose “Fetch from this URL”; otherwise, clear this field."
+    );
     let field = refused.one("#source");
     assert_eq!((field.attr("value"), field.attr("autofocus")), (Some(url), Some("")));
     assert_eq!(was(&refused, "source"), source, "it is compared with what the first page held");

@@ -14,7 +14,7 @@ async fn reads_are_drawn_and_listed_by_day() {
     owned.dataset("Ten", json!({}), &["[{\"n\":1}]", "[{\"n\":2}]", "[{\"n\":2}]"]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page(USAGE).await;
-    assert!(page.words("section[aria-labelledby=reads]").contains("Nobody read the dataset on these days."));
+    assert!(page.words("section[aria-labelledby=reads]").contains("There were no requests during this period."));
     assert!(page.select(".chart rect").len() <= 3, "only the legend");
     let read = owned.service.get("/api/1/ten/v1/").await;
     let etag = read.header("etag").expect("an etag").to_owned();
@@ -22,7 +22,7 @@ async fn reads_are_drawn_and_listed_by_day() {
     let page = owner.page(USAGE).await;
     let row = page.words("tbody tr");
     assert!(row.contains(" 2 1 0 "), "{row}");
-    assert!(page.words("tfoot tr").starts_with("All 2 1 0 "));
+    assert!(page.words("tfoot tr").starts_with("Total 2 1 0 "));
     let charts = page.select(".chart > svg");
     let titles: Vec<String> =
         charts.iter().flat_map(|chart| chart.text().collect::<Vec<_>>()).map(|text| text.trim().to_owned()).collect();

@@ -32,12 +32,12 @@ async fn the_timeline_shows_what_became_of_each_version() {
     let page = visitor.page(&format!("/ui/{id}/ten/versions")).await;
     assert_eq!(page.all_words(".timeline h3"), ["Version 3 active latest", "Version 2", "Version 1"]);
     let facts = page.all_words(".timeline .facts");
-    assert!(facts[0].contains("3 entities the same entities as before"), "{facts:?}");
+    assert!(facts[0].contains("3 entities same entities as the previous version"), "{facts:?}");
     assert!(
-        facts[1].contains("+1 against the one before") && facts[1].contains("alternate with 1 entity"),
+        facts[1].contains("+1 from the previous version") && facts[1].contains("alternate with 1 entity"),
         "{facts:?}"
     );
-    assert!(facts[2].contains("2 entities") && !facts[2].contains("against"), "{facts:?}");
+    assert!(facts[2].contains("2 entities") && !facts[2].contains("previous"), "{facts:?}");
     // Nothing here is for a visitor to do.
     assert!(!page.links().iter().any(|link| link.contains("/manage/")));
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
@@ -54,9 +54,12 @@ async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
     let confirm = owner.page(&pin).await;
     assert_eq!(confirm.words("main h2"), "Pin version 1?");
     let effects = confirm.all_words(".effects li");
-    assert_eq!(effects[0], "Readers of “active” get version 1. Now they get version 3.");
+    assert_eq!(effects[0], "Requests for “active” will return version 1. They currently return version 3.");
+    // The active version can be pinned, too.
+    let same = owner.page(&format!("/ui/{id}/ten/manage/pin?version=3")).await;
+    assert_eq!(same.all_words(".effects li")[0], "Requests for “active” will continue to return version 3.");
     let page = acts(&owner, id, "pin", "?version=1").await;
-    assert!(page.words("[role=status]").starts_with("The version is pinned."));
+    assert!(page.words("[role=status]").starts_with("The version was pinned."));
     assert_eq!(page.all_words(".timeline h3"), ["Version 3 latest", "Version 2", "Version 1 active pinned"]);
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 2);
     // Nothing is asked that changes nothing.
@@ -74,9 +77,9 @@ async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
         "Version v1, active and pinned"
     );
     let refresh = owner.page(&format!("/ui/{id}/ten/refresh")).await;
-    assert!(refresh.words(".note").starts_with("Version 1 is pinned: it stays active"), "{}", refresh.words(".note"));
+    assert!(refresh.words(".note").starts_with("Version 1 is pinned, so it stays"), "{}", refresh.words(".note"));
 
-    let confirm = owner.page(&page.link("Unpin…")).await;
+    let confirm = owner.page(&page.link("Unpin version…")).await;
     assert!(confirm.all_words(".effects li")[0].contains("the newest version, 3."));
     let page = acts(&owner, id, "unpin", "").await;
     assert_eq!(page.all_words(".timeline h3")[0], "Version 3 active latest");
@@ -91,12 +94,15 @@ async fn an_owner_freezes_and_unfreezes() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let confirm = owner.page(&format!("/ui/{id}/ten/manage/freeze?version=2")).await;
     let effects = confirm.words(".effects");
-    for part in ["410", "Refreshes stop", "Version 2 is pinned", "you can unfreeze it"] {
+    for part in ["410", "All refreshes will stop", "Version 2 will be pinned", "you can unfreeze the dataset"] {
         assert!(effects.contains(part), "{effects}");
     }
     let page = acts(&owner, id, "freeze", "?version=2").await;
     assert!(page.words(".panel.danger").starts_with("This dataset is frozen"));
     owned.service.get(&format!("/api/{id}/ten/active/")).await.is_error(410);
+    let pin = owner.page(&format!("/ui/{id}/ten/manage/pin?version=1")).await;
+    let effect = "Once you unfreeze the dataset, requests for “active” will return version 1.";
+    assert_eq!(pin.all_words(".effects li")[0], effect);
     // To freeze it once more changes nothing.
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
         let status = owner.get(link).await.status;
@@ -153,7 +159,7 @@ async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for page in ["active/", "active/profile", "active/entity/0"] {
         let page = owner.error(&format!("/ui/{empty}/empty/{page}"), 404).await;
-        assert!(page.words("[role=alert]").starts_with("No version yet"));
+        assert!(page.words("[role=alert]").starts_with("This dataset has no versions yet"));
         assert_eq!(page.link("Upload or refresh"), format!("/ui/{empty}/empty/refresh"));
         assert_eq!(page.link("Versions"), format!("/ui/{empty}/empty/versions"));
     }
@@ -163,7 +169,7 @@ async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
     acts(&owner, id, "freeze", "?version=2").await;
     for (page, version) in [("active/", "active"), ("v1/entity/0", "v1"), ("v1/download", "v1")] {
         let page = owner.error(&format!("/ui/{id}/ten/{page}"), 410).await;
-        assert_eq!(page.link("Unfreeze…"), format!("/ui/{id}/ten/manage/unfreeze"));
+        assert_eq!(page.link("Unfreeze dataset…"), format!("/ui/{id}/ten/manage/unfreeze"));
         assert_eq!(page.link("Profile"), format!("/ui/{id}/ten/{version}/profile"));
     }
     let page = owner.page(&format!("/ui/{id}/ten/v3/profile")).await;

@@ -53,7 +53,7 @@ async fn a_signature_that_is_sent_is_checked_by_every_program_of_the_page() {
         assert_eq!(page.words("section[aria-labelledby=payload] > pre"), String::from_utf8_lossy(&sent.body));
         bodies.push((version, String::from_utf8_lossy(&sent.body).into_owned()));
         for (version, body) in &bodies {
-            let link = page.link(&format!("The payload of version {version}"));
+            let link = page.link(&format!("Payload of version {version}"));
             let page = owner.page(link.trim_end_matches("#payload")).await;
             assert_eq!(page.words("section[aria-labelledby=payload] > pre"), *body);
         }
@@ -99,11 +99,11 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     let owned = owned().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page(WEBHOOK).await;
-    assert!(page.words("section[aria-labelledby=receiver]").contains("None is registered."));
-    assert_eq!(page.words("section[aria-labelledby=deliveries] p"), "Nothing was sent.");
+    assert!(page.words("section[aria-labelledby=receiver]").contains("No webhook is registered."));
+    assert_eq!(page.words("section[aria-labelledby=deliveries] p"), "There are no deliveries yet.");
     for (fields, wrong, problem) in [
         (&[("url", "<script>"), ("signed", "no")][..], "url", ""),
-        (&[("url", &server.url("/")), ("signed", "typed"), ("secret", "")], "secret", "It must have 1 to 1024 bytes."),
+        (&[("url", &server.url("/")), ("signed", "typed"), ("secret", "")], "secret", "It must be 1 to 1024 bytes"),
     ] {
         let page = Page::of(&registered(&owner, fields).await, 400);
         let told = page.words(&format!("#{wrong}-problem"));
@@ -123,15 +123,15 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
         owned.service.app.deliveries().send_due().await.expect("sent");
     }
     let page = owner.page(&format!("{WEBHOOK}?done=register")).await;
-    assert!(page.words("[role=status]").starts_with("The webhook is registered."));
-    assert!(page.words("section[aria-labelledby=receiver]").contains("Nothing is signed."));
+    assert!(page.words("[role=status]").starts_with("The webhook was registered."));
+    assert!(page.words("section[aria-labelledby=receiver]").contains("Deliveries are not signed."));
     let rows = page.all_words("tbody tr");
     assert!(
-        rows[0].starts_with("The payload of version 3 just now status 500 ") && rows[0].contains(" ms http"),
+        rows[0].starts_with("Payload of version 3 just now status 500 ") && rows[0].contains(" ms http"),
         "{rows:?}"
     );
     assert!(rows[0].ends_with("/bad?…"), "what may be a key is not shown: {rows:?}");
-    assert!(rows[1].starts_with("The payload of version 2 just now status 200 "), "{rows:?}");
+    assert!(rows[1].starts_with("Payload of version 2 just now status 200 "), "{rows:?}");
     assert_eq!(page.select("td.failed").len(), 1);
 
     // Why nothing came is said as of a source.
@@ -143,14 +143,15 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     let page = owner.page(WEBHOOK).await;
     let row = page.words("tbody tr:first-child");
     assert!(
-        row.contains(&format!("{closed} refuses connections")) && row.contains(&format!("http://…@{closed}/")),
+        row.contains(&format!("{closed} refused the connection")) && row.contains(&format!("http://…@{closed}/")),
         "{row}"
     );
 
-    let confirm = owner.page(&page.link("Delete it…")).await;
+    let confirm = owner.page(&page.link("Delete webhook…")).await;
+    assert!(!confirm.words(".effects").contains("secret"), "{}", confirm.words(".effects"));
     leads_to(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, "/ui/1/ten/webhook?done=delete");
     let page = owner.page(WEBHOOK).await;
-    assert!(page.words("section[aria-labelledby=receiver]").contains("None is registered."));
+    assert!(page.words("section[aria-labelledby=receiver]").contains("No webhook is registered."));
     assert_eq!(page.select("tbody tr").len(), 3, "what was delivered stays listed");
     Page::of(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, 404);
 }
@@ -178,8 +179,8 @@ async fn only_the_owner_has_a_webhook_and_only_on_a_plan_that_has_them() {
         crate::support::owned::call(&owned.service, &token, "POST", "/dataset/create", "{\"name\":\"Free\"}").await;
     assert_eq!(made.status, 200);
     let page = other.page("/ui/2/free/webhook").await;
-    assert!(page.words(".note").starts_with("Your plan, free, has no webhooks, so nothing is sent."));
-    assert!(page.words("section[aria-labelledby=payload]").contains("The dataset has no version yet."));
+    assert!(page.words(".note").starts_with("Your plan (free) does not include webhooks, so strata sends nothing."));
+    assert!(page.words("section[aria-labelledby=payload]").contains("The dataset has no versions yet."));
     let fields = [("token", form.as_str()), ("url", "http://127.0.0.1/"), ("signed", "no"), ("secret", "")];
     let refused = other.post("/ui/2/free/webhook/register", &fields).await;
     assert!(matches!(refused.status, 400 | 403), "{}", refused.status);
@@ -193,13 +194,15 @@ async fn a_webhook_keeps_its_secret_and_what_may_be_a_key_in_its_url_is_not_show
     let url = server.url("/hook?key=k3y");
     let fields = [("url", url.as_str()), ("signed", "typed"), ("secret", "s3cret")];
     leads_to(&registered(&owner, &fields).await, "/ui/1/ten/webhook?done=register");
+    let confirm = owner.page("/ui/1/ten/webhook/delete").await;
+    assert!(confirm.words(".effects").contains("The secret will also be deleted."), "{}", confirm.words(".effects"));
     let page = owner.page(WEBHOOK).await;
     assert!(!page.text.contains("k3y") && !page.text.contains("s3cret"), "{}", page.text);
-    assert!(page.words("section[aria-labelledby=receiver]").contains("/hook?… since"));
+    assert!(page.words("section[aria-labelledby=receiver]").contains("/hook?… was registered on"));
     let field = page.one("#url");
     assert_eq!(
         (field.attr("value"), field.attr("placeholder"), field.attr("required")),
-        (Some(""), Some("as it is"), None)
+        (Some(""), Some("unchanged"), None)
     );
     assert_eq!(page.one("input[name=signed][checked]").attr("value"), Some("kept"));
 
@@ -220,7 +223,7 @@ async fn a_webhook_keeps_its_secret_and_what_may_be_a_key_in_its_url_is_not_show
         "/ui/1/ten/webhook?done=register",
     );
     let refused = Page::of(&registered(&owner, &[("url", &moved), ("signed", "kept"), ("secret", "")]).await, 400);
-    assert_eq!(refused.words("#secret-problem"), "There is none by now; choose another signature.");
+    assert_eq!(refused.words("#secret-problem"), "No secret is registered now; choose another signature option.");
     let token = owner.token(WEBHOOK).await;
     leads_to(&owner.post("/ui/1/ten/webhook/delete", &[("token", &token)]).await, "/ui/1/ten/webhook?done=delete");
     owner.error("/ui/1/ten/webhook/delete", 404).await;

@@ -501,36 +501,36 @@ fn check_error(text: &str, expected: &str) {
 
 #[test]
 fn errors_name_what_is_wrong_and_where() {
-    check_error("", "byte 0: the text ends where an object should follow");
-    check_error(" [1]", "an entity must be a JSON object; this is an array");
-    check_error("\"a\"", "an entity must be a JSON object; this is a string");
-    check_error("-1", "an entity must be a JSON object; this is a number");
-    check_error("null", "an entity must be a JSON object; this is null");
-    check_error("n", "an entity must be a JSON object; this is null");
+    check_error("", "byte 0: expected an object, found the end of the text");
+    check_error(" [1]", "an entity must be a JSON object, but this is an array");
+    check_error("\"a\"", "an entity must be a JSON object, but this is a string");
+    check_error("-1", "an entity must be a JSON object, but this is a number");
+    check_error("null", "an entity must be a JSON object, but this is null");
+    check_error("n", "an entity must be a JSON object, but this is null");
     for text in ["not json", "nulls", "truth", "fals e"] {
         let first = text.chars().next();
-        check_error(text, &format!("byte 0: found {:?} where an object should stand", first.expect("a letter")));
+        check_error(text, &format!("byte 0: expected an object, found {:?}", first.expect("a letter")));
     }
-    check_error("hello", "byte 0: found 'h' where an object should stand");
+    check_error("hello", "byte 0: expected an object, found 'h'");
     check_error("{} x", "byte 3: text after the end of the object");
-    check_error("{\"a\":1", "byte 6: the text ends where a comma or a closing brace should follow");
-    check_error("{\"a\":[1", "byte 7: the text ends where a comma or a closing bracket should follow");
-    check_error("{\"a", "byte 3: the text ends where a closing quote should follow");
-    check_error("{\"a\" 1}", "byte 5: found '1' where a colon should stand");
-    check_error("{\"a\":1,}", "byte 7: found '}' where a key in quotes should stand");
-    check_error("{ä:1}", "byte 1: found 'ä' where a key in quotes should stand");
-    check_error("{\"a\":nul}", "byte 5: found 'n' where a value should stand");
-    check_error("{\"a\":01}", "byte 6: not a JSON number");
-    check_error("{\"a\":+1}", "byte 5: not a JSON number");
-    check_error("{\"a\":.5}", "byte 5: not a JSON number");
-    check_error("{\"a\":1.}", "byte 7: not a JSON number");
-    check_error("{\"a\":1e}", "byte 7: not a JSON number");
-    check_error("{\"a\":-}", "byte 6: not a JSON number");
-    check_error("{\"a\":\"\\x\"}", "byte 6: not a JSON escape");
-    check_error("{\"a\":\"\\u12\"}", "byte 6: not a JSON escape");
-    check_error("{\"a\":\"\\ud83d\"}", "byte 6: half of a surrogate pair, which is no character");
-    check_error("{\"a\":\"\\ude00\"}", "byte 6: half of a surrogate pair, which is no character");
-    check_error("{\"a\":\"\\ud83d\\u0041\"}", "byte 6: half of a surrogate pair, which is no character");
+    check_error("{\"a\":1", "byte 6: expected a comma or a closing brace, found the end of the text");
+    check_error("{\"a\":[1", "byte 7: expected a comma or a closing bracket, found the end of the text");
+    check_error("{\"a", "byte 3: expected a closing quote, found the end of the text");
+    check_error("{\"a\" 1}", "byte 5: expected a colon, found '1'");
+    check_error("{\"a\":1,}", "byte 7: expected a key in quotes, found '}'");
+    check_error("{ä:1}", "byte 1: expected a key in quotes, found 'ä'");
+    check_error("{\"a\":nul}", "byte 5: expected a value, found 'n'");
+    check_error("{\"a\":01}", "byte 6: invalid JSON number");
+    check_error("{\"a\":+1}", "byte 5: invalid JSON number");
+    check_error("{\"a\":.5}", "byte 5: invalid JSON number");
+    check_error("{\"a\":1.}", "byte 7: invalid JSON number");
+    check_error("{\"a\":1e}", "byte 7: invalid JSON number");
+    check_error("{\"a\":-}", "byte 6: invalid JSON number");
+    check_error("{\"a\":\"\\x\"}", "byte 6: invalid JSON escape");
+    check_error("{\"a\":\"\\u12\"}", "byte 6: invalid JSON escape");
+    check_error("{\"a\":\"\\ud83d\"}", "byte 6: unpaired surrogate");
+    check_error("{\"a\":\"\\ude00\"}", "byte 6: unpaired surrogate");
+    check_error("{\"a\":\"\\ud83d\\u0041\"}", "byte 6: unpaired surrogate");
     check_error("{\"a\":\"\n\"}", "byte 6: a control character (0x0a) in a string must be escaped");
     assert_eq!(canonicalize(b"{\"a\":\"\xff\"}"), Err(DocumentError::NotUtf8 { offset: 6 }));
     assert_eq!(canonicalize(b"{\"a\":\"\xed\xa0\x80\"}"), Err(DocumentError::NotUtf8 { offset: 6 }));

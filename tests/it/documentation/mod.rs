@@ -1,5 +1,6 @@
 //! The documentation: its links, its figures, and its commands as readers type them.
 
+mod api;
 mod console;
 mod figures;
 mod links;

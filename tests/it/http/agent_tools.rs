@@ -37,7 +37,7 @@ async fn explain_takes_what_read_takes() {
     let text = failure(&owned.tool("explain", json!({"dataset_id": id, "filtr": ["a:2"]})).await);
     assert!(text.contains("\"filtr\"") && text.contains("did you mean filter?"), "{text}");
     let text = failure(&owned.tool("explain", json!({"dataset_id": id, "positions": true})).await);
-    assert!(text.contains("\"positions\": there is no such argument"), "{text}");
+    assert!(text.contains("unknown argument \"positions\""), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,8 +91,11 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     assert_eq!(page["path_count"], json!(2));
     for (arguments, next) in [
         (json!({"below": "nested_4"}), "read, with these paths"),
-        (json!({"below": "nestd_4"}), "no path is \"nestd_4\" or below it: did you mean \"nested_4\"?"),
-        (json!({"below": "nothing at all"}), "no path is \"nothing at all\" or below it: profile without below"),
+        (json!({"below": "nestd_4"}), "there are no paths at or below \"nestd_4\": did you mean \"nested_4\"?"),
+        (
+            json!({"below": "nothing at all"}),
+            "there are no paths at or below \"nothing at all\": call profile without `below`",
+        ),
         (json!({"offset": 72}), "offset is past the last"),
     ] {
         let mut asked = arguments.clone();
@@ -162,8 +165,8 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     assert!(text.contains("Pull again"), "{text}");
     for (edits, words) in [
         (r#"[{"position":0,"set":{},"x":1}]"#, "edits[0]: unknown field \"x\""),
-        (r#"[]"#, "edits: there are none"),
-        (r#"[{"position":200000,"remove":true}]"#, "edits[0]: there is no position 200000"),
+        (r#"[]"#, "edits: the list is empty"),
+        (r#"[{"position":200000,"remove":true}]"#, "edits[0]: position 200000 does not exist"),
     ] {
         let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{},"edits":{edits}}}"#, edited["etag"]);
         let text = failure(&message(&owned, Some(&owned.token), &calling("edit_alt_version", &arguments)).await);
@@ -189,9 +192,9 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     let (_, about) = given(&owned.tool("read", nothing).await);
     assert_eq!((&about["positions"], &about["etag"]), (&json!([]), &edited["etag"]), "{about}");
     for (arguments, next) in [
-        (json!({"filter": ["key:nothing"], "positions": true, "alt": true}), Some("nothing matches: profile tells")),
-        (json!({"filter": ["key:nothing"]}), Some("nothing matches: profile tells")),
-        (json!({"filter": ["key:nothing"], "count": true}), Some("nothing matches: profile tells")),
+        (json!({"filter": ["key:nothing"], "positions": true, "alt": true}), Some("nothing matches: profile returns")),
+        (json!({"filter": ["key:nothing"]}), Some("nothing matches: profile returns")),
+        (json!({"filter": ["key:nothing"], "count": true}), Some("nothing matches: profile returns")),
         // It may match in the alternate, where edits count.
         (json!({"filter": ["key:nothing"], "positions": true}), Some("read with alt=true")),
         (json!({"offset": 200_000}), Some("offset is past the last")),
@@ -234,7 +237,7 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     }
     assert_eq!(pull(json!({"dataset_id": id, "alt": true})).await.len(), 1);
     let page = pull(json!({"dataset_id": id, "alt": true, "limit": 1})).await;
-    assert!(page[1].contains("offset plus the place on the page"), "{page:?}");
+    assert!(page[1].contains("offset plus its index in this page"), "{page:?}");
 
     let hidden = owned.dataset("Hidden", json!({}), &["[]"]).await;
     let (_, list) = given(&owned.tool("list_public_datasets", json!({})).await);

@@ -178,8 +178,8 @@ async fn every_request_is_logged_once_with_the_id_that_the_caller_gets() {
     send(&mut routes, "GET", "/panic").await;
     let lines = log.take();
     let [cause, line] = lines.as_slice() else { panic!("{lines:?}") };
-    assert_eq!(cause["fields"]["message"], "a handler panicked");
-    assert_eq!(cause["fields"]["cause"], "a secret reason");
+    assert_eq!(cause["fields"]["message"], "handler panicked");
+    assert_eq!(cause["fields"]["error"], "a secret reason");
     assert_eq!(cause["span"]["id"], line["span"]["id"]);
     assert_ne!(line["span"]["id"], id);
 

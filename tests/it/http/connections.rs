@@ -500,7 +500,7 @@ async fn a_client_has_its_share_of_connections_and_is_told_so() {
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{answer}");
     let (_, text) = answer.split_once("\r\n\r\n").expect("a body");
-    assert!(text.contains(" 3 (server.connections_per_client)"), "{text}");
+    assert!(text.contains("limit of 3 connections (server.connections_per_client)"), "{text}");
     assert!(newcomer(address).await.ends_with("whole"));
 
     // A while later it makes room by itself.

@@ -95,18 +95,21 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
         ("filter_gt=nmae:A", &["filter_gt", "\"nmae\"", "Did you mean \"name\"?"]),
         (
             "drop_field=stock&filter_lte=stock.berlin:3",
-            &["filter_lte", "\"stock.berlin\"", "drop_field has removed it"],
+            &["filter_lte", "\"stock.berlin\"", "drop_field removed this field"],
         ),
         ("sort=zzzzzzzz", &["sort", "\"zzzzzzzz\"", "/dataset/profile"]),
-        ("keep_field=name&sort=stock", &["sort", "\"stock\"", "keep_field has removed it"]),
-        ("drop_field=stock&filter=stock.berlin:3", &["filter", "\"stock.berlin\"", "drop_field has removed it"]),
-        ("include_source=false&drop_field=_source", &["drop_field", "\"_source\"", "include_source has removed it"]),
-        ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull has removed it"]),
-        ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull has removed it"]),
+        ("keep_field=name&sort=stock", &["sort", "\"stock\"", "keep_field removed this field"]),
+        ("drop_field=stock&filter=stock.berlin:3", &["filter", "\"stock.berlin\"", "drop_field removed this field"]),
+        (
+            "include_source=false&drop_field=_source",
+            &["drop_field", "\"_source\"", "include_source removed this field"],
+        ),
+        ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull removed this field"]),
+        ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull removed this field"]),
         ("dedup_key=nope&count=true", &["dedup_key", "\"nope\""]),
         // It takes paths.
         ("dedup=true&dedup_key=stock.berln", &["Did you mean \"stock.berlin\"?"]),
-        ("sort=stock.berlin", &["sort takes one top-level field, and \"stock.berlin\" is a path."]),
+        ("sort=stock.berlin", &["`sort` requires a top-level field, but \"stock.berlin\" is a nested path."]),
         ("drop_field=a1,b1,c1,d1,e1", &["\"a1\"", "\"c1\"", "And 2 more."]),
         ("lmit=1", &["\"lmit\"", "did you mean limit?"]),
     ] {

@@ -219,7 +219,7 @@ async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
     let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
     assert_eq!(answer.status, 413, "{}", answer.text());
     assert!(
-        answer.text().contains("longer than 131072 bytes, without the pushed entities and the edits"),
+        answer.text().contains("longer than 131072 bytes, not counting the pushed entities and edits"),
         "{}",
         answer.text()
     );
@@ -242,7 +242,7 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     // What was typed is no suggestion.
     let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
     let sorted: Value = serde_json::from_str(&texts[0]).expect("JSON");
-    assert_eq!(sorted["hints"], json!(["sort takes one top-level field, and \"stock.berlin\" is a path."]));
+    assert_eq!(sorted["hints"], json!(["`sort` requires a top-level field, but \"stock.berlin\" is a nested path."]));
     assert_eq!(sorted.get("did_you_mean"), None);
 }
 
@@ -259,10 +259,10 @@ async fn a_read_tells_of_range_filters_of_the_wrong_type() {
         serde_json::from_str(&texts[0]).expect("JSON")
     };
     for (arguments, words) in [
-        (json!({"filter_gt": ["code:5"]}), "`filter_gt=code:\"5\"` compares texts"),
-        (json!({"filter_gt": ["code:5"], "strict": true, "count": true}), "`code` holds texts and no numbers"),
+        (json!({"filter_gt": ["code:5"]}), "`filter_gt=code:\"5\"` compares strings"),
+        (json!({"filter_gt": ["code:5"], "strict": true, "count": true}), "`code` contains strings but no numbers"),
         (json!({"filter_lte": ["mag:1,5"]}), "Did you mean `filter_lte=mag:1.5`?"),
-        (json!({"filter_lt": ["odd.a:x"]}), "`odd.a` holds no texts"),
+        (json!({"filter_lt": ["odd.a:x"]}), "`odd.a` contains no strings"),
     ] {
         let about = about(arguments.clone()).await;
         let hints = about["hints"].as_array().unwrap_or_else(|| panic!("{arguments}: {about}"));
@@ -292,19 +292,16 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
         given(&owned.tool(tool, arguments).await).0
     };
     for (arguments, words) in [
-        (
-            json!({"filter": ["name:A"]}),
-            "so `filter=name:A` finds nothing. Name a path below it, such as `name.short`.",
-        ),
+        (json!({"filter": ["name:A"]}), "so `filter=name:A` finds nothing. Use a nested path, such as `name.short`."),
         (
             json!({"filter_contains": ["list:1"]}),
-            "so `filter_contains=list:1` finds nothing. Name a path below it, such as `list.x`.",
+            "so `filter_contains=list:1` finds nothing. Use a nested path, such as `list.x`.",
         ),
         (
             json!({"filter_gt": ["name:A"]}),
-            "so `filter_gt=name:A` finds nothing. Name a path below it, such as `name.short`.",
+            "so `filter_gt=name:A` finds nothing. Use a nested path, such as `name.short`.",
         ),
-        (json!({"sort": "name"}), "a sort by it changes nothing."),
+        (json!({"sort": "name"}), "so sorting by it changes nothing."),
     ] {
         let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
         let hints = about["hints"].as_array().unwrap_or_else(|| panic!("{arguments}: {about}"));
@@ -315,7 +312,7 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
         let next = about["next"].as_str();
         assert_eq!(next, arguments.get("sort").is_none().then_some("nothing matches: see hints"), "{arguments}");
         let explained = called("explain", &arguments).await.concat();
-        assert!(explained.contains(words) && !explained.contains("no shredded column"), "{arguments}: {explained}");
+        assert!(explained.contains(words) && !explained.contains("no indexed column"), "{arguments}: {explained}");
     }
     let taken = json!({"filter": ["n:1"], "keep_field": ["name"]});
     let about: Value = serde_json::from_str(&called("read", &taken).await[0]).expect("JSON");
@@ -331,7 +328,7 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
         let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
         let next = about["next"].as_str().expect("what next");
         assert!(
-            next.starts_with("edit_alt_version") && next.contains("set takes whole entities") != is_whole,
+            next.starts_with("edit_alt_version") && next.contains("`set` requires complete entities") != is_whole,
             "{next}"
         );
     }
@@ -365,14 +362,14 @@ async fn a_read_is_explained_to_its_owner() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({"private": true}), &[r#"[{"a":1},{"a":2}]"#]).await;
     let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": "a:2"})).await);
-    assert!(texts[0].starts_with(&format!("Read of dataset {id} (things), version 1\n")), "{}", texts[0]);
+    assert!(texts[0].starts_with(&format!("Query on dataset {id} (things), version 1\n")), "{}", texts[0]);
     for words in ["a:2", "Physical plan", "1 entity", "limit"] {
         assert!(texts[0].contains(words), "{words}: {}", texts[0]);
     }
     let text = failure(&owned.tool("explain", json!({"dataset_id": id, "version": "v9"})).await);
     assert!(text.contains("no version 9"), "{text}");
     let text = failure(&owned.tool("explain", json!({"dataset_id": id, "limitt": 1})).await);
-    assert!(text.contains("there is no such argument"), "{text}");
+    assert!(text.contains("unknown argument"), "{text}");
     // A public dataset of somebody else is read, but not explained.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
     let text = failure(&owned.tool("explain", json!({"dataset_id": open})).await);
@@ -444,15 +441,15 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!([&about["total_count"], &about["total_matches"], &about["next_offset"]], [20, 20, 3]);
     let text = failure(&owned.tool("read", json!({"dataset_id": id, "seed": 7})).await);
-    assert!(text.contains("parameter seed: 7 is given without sample"), "{text}");
+    assert!(text.contains("parameter seed: 7 requires sample"), "{text}");
     // A number is shown as one, a text as one.
     for (argument, value, shown) in [
         ("limit", json!(-1), "parameter limit: -1 is not a whole number; valid: "),
         ("limit", json!("-1"), "parameter limit: \"-1\" is not a whole number; valid: "),
         ("offset", json!(0.5), "parameter offset: 0.5 is not a whole number; valid: "),
-        ("sample", json!([1, "x"]), "parameter sample: [1,\"x\"] is not a value of it; valid: "),
+        ("sample", json!([1, "x"]), "parameter sample: [1,\"x\"] has the wrong type; valid: "),
         ("count", json!(7), "parameter count: 7 is not a boolean; valid: "),
-        ("sort", json!({"a": 1}), "parameter sort: {\"a\":1} is not a value of it; valid: "),
+        ("sort", json!({"a": 1}), "parameter sort: {\"a\":1} has the wrong type; valid: "),
         ("dataset_id", json!(-7), "dataset_id: -7 is not valid; valid: a positive integer"),
         ("dataset_id", json!("-7"), "dataset_id: \"-7\" is not valid; valid: a positive integer"),
     ] {
@@ -466,7 +463,7 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
             json!({"position": -1, "remove": true}),
             "edits[0]: position: -1 is not valid; valid: a whole number, 0 or more",
         ),
-        (json!({"position": 0, "set": null}), "edits[0]: set: null is not valid; valid: an object, the whole entity"),
+        (json!({"position": 0, "set": null}), "edits[0]: set: null is not valid; valid: an object (the whole entity)"),
     ] {
         let etag = owned.etag(id, 1).await;
         let arguments = json!({"dataset_id": id, "version": 1, "etag": etag, "edits": [edit]});
@@ -581,7 +578,7 @@ async fn foreign_host_or_origin_returns_403() {
         for token in [&*owned.token, "strata_wrong"] {
             let answer = call(token, headers).await;
             answer.is_error(403);
-            assert!(answer.text().starts_with("The header Host names "), "{headers:?}: {}", answer.text());
+            assert!(answer.text().starts_with("The Host header is "), "{headers:?}: {}", answer.text());
             assert!(answer.text().contains("server.allowed_hosts"), "{}", answer.text());
         }
     }
@@ -805,11 +802,11 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let wrong = message(&owned, Some("strata_wrong"), list).await;
     assert_eq!(wrong.status, 401);
-    assert!(wrong.text().contains("The call has none, or an invalid one."), "{}", wrong.text());
+    assert!(wrong.text().contains("The request has no valid API token."), "{}", wrong.text());
     let none = r#"{"jsonrpc":"2.0","id":7,"method":"tools/fly"}"#;
     let unknown = message(&owned, Some(&owned.token), none).await;
-    assert!(unknown.text().contains("-32601") && unknown.text().contains("There is no method"), "{}", unknown.text());
-    assert!(unknown.text().contains("tools/list and tools/call"), "{}", unknown.text());
+    assert!(unknown.text().contains("-32601") && unknown.text().contains("Unknown method"), "{}", unknown.text());
+    assert!(unknown.text().contains("valid: initialize, ping, tools/list, tools/call"), "{}", unknown.text());
     for params in ["", r#","params":{}"#, r#","params":{"name":"read","arguments":[]}"#] {
         let call = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call"{params}}}"#);
         let wrong = message(&owned, Some(&owned.token), &call).await;
@@ -838,7 +835,7 @@ async fn a_tool_that_the_service_fails_names_the_request() {
         let answer = owned.tool(tool, json!({"dataset_id": id})).await;
         let id = answer.header("x-request-id").expect("an id");
         let text = failure(&answer);
-        assert_eq!(text, format!("The dataset cannot be read from storage. The failure was logged. Request id: {id}."));
+        assert_eq!(text, format!("Failed to read the dataset from storage. The error was logged. Request ID: {id}."));
     }
 }
 

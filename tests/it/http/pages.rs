@@ -343,7 +343,7 @@ async fn a_seed_without_a_sample_is_refused() {
         answer.is_error(400);
         assert_eq!(
             answer.text(),
-            "Invalid query: parameter seed: \"1\" is given without sample; valid: seed beside sample."
+            "Invalid query: parameter seed: \"1\" requires sample; valid: seed together with sample."
         );
     }
     for query in ["seed=x&sample=1", "seed=-1&sample=1", "seed=18446744073709551616&sample=1", "seed=1&seed=1&sample=1"]

@@ -260,7 +260,7 @@ fn unknown_parameters_are_ignored_and_named_once_in_order() {
     accepts("strict=true&&limit=4&", ReadRequest { limit: Some(4), strict: true, ..defaults() }, &[]);
     for nameless in ["strict=true&=x", "=&strict=true"] {
         let error = parse(Some(nameless)).expect_err(nameless).to_string();
-        assert!(error.starts_with(r#"unknown parameter "", which strict=true refuses; valid: "#), "{error}");
+        assert!(error.starts_with(r#"unknown parameter "", which strict=true does not allow; valid: "#), "{error}");
     }
 }
 
@@ -304,10 +304,10 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
     ] {
         refuses(query, &text);
     }
-    let sort = "field:asc, field:desc or field, such as price:desc; a name that holds a colon needs a direction";
+    let sort = "field, field:asc, or field:desc, such as price:desc; a name that contains a colon needs a direction";
     for (value, problem) in [
-        ("", "names no field"),
-        (":asc", "names no field"),
+        ("", "has no field name"),
+        (":asc", "has no field name"),
         ("a:", "has an unknown direction"),
         (":", "has an unknown direction"),
         ("a:b", "has an unknown direction"),
@@ -332,7 +332,7 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
     for name in ["include_source", "denull", "dedup", "flatten", "pretty", "count", "alt"] {
         refuses(
             &format!("{name}=yes"),
-            &format!(r#"parameter {name}: "yes" is not a boolean; valid: true, false, 1 or 0"#),
+            &format!(r#"parameter {name}: "yes" is not a boolean; valid: true, false, 1, or 0"#),
         );
     }
     let formats = Format::ALL.map(Format::name).join(", ");
@@ -346,7 +346,7 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
 
 #[test]
 fn a_seed_needs_a_sample() {
-    refuses("seed=1", r#"parameter seed: "1" is given without sample; valid: seed beside sample"#);
+    refuses("seed=1", r#"parameter seed: "1" requires sample; valid: seed together with sample"#);
     accepts("seed=1&sample=0", ReadRequest { sample: Some(0), seed: Some(1), ..defaults() }, &[]);
 }
 
@@ -367,19 +367,19 @@ fn a_second_value_is_refused_even_when_it_is_the_same() {
 fn bytes_that_are_not_utf8_are_refused_wherever_they_stand() {
     refuses("filter=a:%FF", r#"parameter filter: "a:%FF" is not UTF-8; valid: percent-encoded UTF-8"#);
     refuses("other=%C3", r#"parameter "other": "%C3" is not UTF-8; valid: percent-encoded UTF-8"#);
-    refuses("%ff=1", r#"a parameter's name, "%ff", is not UTF-8; valid: percent-encoded UTF-8"#);
+    refuses("%ff=1", r#"parameter name "%ff" is not UTF-8; valid: percent-encoded UTF-8"#);
 }
 
 #[test]
 fn a_refusal_shows_the_value_on_one_line_and_not_at_any_length() {
     refuses(
         "pretty=a%0D%0Ab%00%1B",
-        "parameter pretty: \"a\\u{d}\\u{a}b\\u{0}\\u{1b}\" is not a boolean; valid: true, false, 1 or 0",
+        "parameter pretty: \"a\\u{d}\\u{a}b\\u{0}\\u{1b}\" is not a boolean; valid: true, false, 1, or 0",
     );
     let shown = "ä".repeat(100);
     refuses(
         &format!("pretty={}", "ä".repeat(5000)),
-        &format!("parameter pretty: \"{shown}\"… is not a boolean; valid: true, false, 1 or 0"),
+        &format!("parameter pretty: \"{shown}\"… is not a boolean; valid: true, false, 1, or 0"),
     );
 }
 
@@ -406,8 +406,8 @@ fn the_items_of_a_request_are_bounded_over_all_lists() {
     // Empty items do not count, nor does what takes one value.
     assert!(parse(Some(&format!("{exact}&keywords=,,&keep_field=&limit=1&sort=a"))).is_ok());
     let text = format!(
-        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
-         dedup_key hold {} items; valid: at most {ITEMS_LIMIT} in all",
+        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords, and \
+         dedup_key contain {} items; valid: at most {ITEMS_LIMIT} in total",
         ITEMS_LIMIT + 1
     );
     let ranges = ["filter_gt=b:1", "filter_gte=b:1", "filter_lt=b:1", "filter_lte=b:1"];
@@ -420,7 +420,7 @@ fn the_items_of_a_request_are_bounded_over_all_lists() {
 #[test]
 fn paths_are_not_deeper_than_entities() {
     let longest = vec!["a"; 128].join(".");
-    let valid = "valid: paths of at most 128 names, because entities nest no deeper";
+    let valid = "valid: paths of at most 128 keys, the maximum depth of entities";
     for (name, value) in
         [("keep_field", ""), ("drop_field", ""), ("dedup_key", ""), ("filter", ":1"), ("filter_contains", ":1")]
             .into_iter()
@@ -429,7 +429,7 @@ fn paths_are_not_deeper_than_entities() {
         assert!(parse(Some(&format!("{name}={longest}{value}"))).is_ok(), "{name}");
         for (path, names) in [(format!("{longest}.a"), 129), (".".repeat(30_000), 30_001)] {
             let refused = parse(Some(&format!("{name}={path}{value}"))).expect_err(name).to_string();
-            assert!(refused.ends_with(&format!(" has a path of {names} names; {valid}")), "{refused}");
+            assert!(refused.ends_with(&format!(" has a path of {names} keys; {valid}")), "{refused}");
         }
     }
 }

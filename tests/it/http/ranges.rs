@@ -366,7 +366,7 @@ async fn an_export_that_can_never_have_its_memory_is_400_and_not_to_be_tried_aga
         let answer = service.get_with(&uri, headers).await;
         answer.is_error(400);
         let text = answer.text();
-        assert!(text.contains("query.memory_bytes allows") && !text.contains("ry again"), "{text}");
+        assert!(text.contains("bytes (query.memory_bytes)") && !text.contains("ry again"), "{text}");
     }
 }
 
@@ -383,7 +383,7 @@ async fn an_export_whose_footer_can_never_have_its_memory_is_400() {
         let answer = service.get(&format!("/api/{}/things/v1/?format=parquet", imported.dataset_id)).await;
         answer.is_error(400);
         let text = answer.text();
-        assert!(text.contains("query.memory_bytes allows") && !text.contains("ry again"), "{text}");
+        assert!(text.contains("bytes (query.memory_bytes)") && !text.contains("ry again"), "{text}");
         text.to_owned()
     };
     let needed = |text: String| {
@@ -415,7 +415,7 @@ async fn an_export_whose_row_group_can_never_have_its_disk_is_400_and_not_to_be_
     let answer = service.get(&read("")).await;
     answer.is_error(400);
     let text = answer.text();
-    assert!(text.contains("query.spill_bytes allows one client") && !text.contains("ry again"), "{text}");
+    assert!(text.contains("bytes (query.spill_bytes)") && !text.contains("ry again"), "{text}");
     assert_eq!(service.get(&read("&keep_field=n")).await.status, 200);
     assert_eq!(service.get(&read("").replace("parquet", "jsonl")).await.status, 200);
 }

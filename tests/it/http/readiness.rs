@@ -61,7 +61,7 @@ async fn a_catalog_that_cannot_be_written_is_named_until_it_can() {
     tokio::time::sleep(HOLDS).await;
     let answer = service.get("/readyz").await;
     answer.is_error(503);
-    let text = "The service is not ready: the catalog cannot be written: its database is locked, or too busy.";
+    let text = "The service is not ready: cannot write to the metadata database: it is locked or too busy.";
     assert!(answer.text().starts_with(text), "{}", answer.text());
     locked.close().await.expect("closed");
     tokio::time::sleep(HOLDS).await;
@@ -87,5 +87,5 @@ async fn probes_however_many_cost_one_write() {
     service.app.readiness().begin_draining();
     let answer = service.get("/readyz").await;
     answer.is_error(503);
-    assert!(answer.text().contains("about to stop"), "{}", answer.text());
+    assert!(answer.text().contains("shutting down"), "{}", answer.text());
 }

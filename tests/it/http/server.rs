@@ -335,8 +335,8 @@ async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
     assert!(!refused.is_empty() && refused.len() < heavy.len(), "{} of {}", refused.len(), heavy.len());
     for answer in refused {
         answer.is_error(503);
-        let expected =
-            "Too many heavy queries at the same time, from this client or in total. Try again in 5 s, or ask for less.";
+        let expected = "Too many concurrent heavy queries, from this client or in total. Try again in 5 s, or make a \
+                        smaller request.";
         assert!(answer.text().starts_with(expected), "{}", answer.text());
         // The text says it (docs/reference/errors.md, Errors).
         assert_eq!(answer.header("retry-after"), None);
@@ -446,7 +446,7 @@ async fn the_text_of_a_failure_names_the_request() {
     let (head, text) = answer.split_once("\r\n\r\n").expect("an answer");
     let head = head.to_lowercase();
     let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).expect("a header").to_owned();
-    assert!(text.ends_with(&format!(" Request id: {}.", header("x-request-id: "))), "{text}");
+    assert!(text.ends_with(&format!(" Request ID: {}.", header("x-request-id: "))), "{text}");
     assert_eq!(header("content-length: "), text.len().to_string());
 }
 
@@ -475,7 +475,7 @@ async fn a_service_without_its_store_is_not_ready() {
     let answer = service.get("/readyz").await;
     answer.is_error(503);
     // It was said not to have answered in time.
-    assert!(answer.text().contains("the store cannot be written: the connection is refused"), "{}", answer.text());
+    assert!(answer.text().contains("cannot write to the store: the connection was refused"), "{}", answer.text());
     assert_eq!(service.get("/healthz").await.text(), "ok");
 }
 

@@ -67,7 +67,7 @@ async fn a_sort_that_never_fits_is_refused_for_good_and_says_what_to_do() {
     for query in ["sort=x", "sort=x&limit=5", "sort=x:desc&limit=1"] {
         let answer = service.get(&format!("/api/1/large/v1/?format=jsonl&{query}")).await;
         answer.is_error(400);
-        for words in ["query.memory_bytes allows one client", "Sort by a field with shorter values", "filters"] {
+        for words in ["limit per client (query.memory_bytes)", "Sort by a field with shorter values", "filters"] {
             assert!(answer.text().contains(words), "{query}: {}", answer.text());
         }
     }

@@ -269,11 +269,7 @@ fn with_little_memory_everything_spills() {
             if answer.status == 400 {
                 refused += 1;
                 assert!(memory_bytes < LEAST_MEMORY, "{} for {request:?} with {memory_bytes} bytes", shown(&answer));
-                assert!(
-                    answer.text().contains("which is what query.memory_bytes allows one client"),
-                    "{}",
-                    shown(&answer)
-                );
+                assert!(answer.text().contains("the limit per client (query.memory_bytes)"), "{}", shown(&answer));
                 continue;
             }
             assert_eq!((answer.status, answer.whole), (200, true), "{} for {request:?}", shown(&answer));

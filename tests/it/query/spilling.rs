@@ -54,7 +54,10 @@ fn what_others_have_spilled_is_told_from_what_is_too_much_for_ever() {
     lab.bench.runtime.block_on(async {
         let held = other.spill("another's", &[0; 1_000]).await.expect("room");
         let outcome = found(&own, &reader, query).await;
-        assert!(matches!(&outcome, Err(QueryError::OutOfDisk(told)) if told.contains("may spill")), "{outcome:?}");
+        assert!(
+            matches!(&outcome, Err(QueryError::OutOfDisk(told)) if told.contains("can currently spill only")),
+            "{outcome:?}"
+        );
         drop(held);
         assert!(matches!(found(&own, &reader, query).await, Err(QueryError::TooMuchDisk { .. })));
     });

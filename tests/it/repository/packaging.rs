@@ -90,7 +90,7 @@ fn the_package_installs_a_service_that_runs() {
     let configuration = format!("{root}/etc/strata/strata.toml");
     let refused = run(&installed, &["check", "--config", &configuration, "--data", &path("nothing")]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("there is no catalog"), "{told}");
+    assert!(told.contains("there is no metadata database"), "{told}");
     let configured = std::fs::read_to_string(&configuration).expect("the configuration");
     assert!(configured.contains("directory = \"/var/lib/strata\""), "{configured}");
 }

@@ -136,7 +136,7 @@ async fn a_file_that_is_no_catalog_is_named_by_every_command() {
     fs::write(&catalog, "This is no database, whatever its name is. ".repeat(200)).expect("written");
     for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"], &["sweep"]] {
         let message = failed(&machine.run(arguments));
-        assert!(message.contains("the catalog is damaged") && message.contains("catalog.sqlite"), "{message}");
+        assert!(message.contains("database is damaged") && message.contains("catalog.sqlite"), "{message}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
     bytes[page..page + 8].fill(0xff);
     fs::write(&catalog, bytes).expect("written");
     let message = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
-    assert!(message.contains("the catalog is damaged") && message.contains("strata check"), "{message}");
+    assert!(message.contains("the metadata database is damaged") && message.contains("strata check"), "{message}");
     let output = machine.run(&["check", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let lines = String::from_utf8(output.stdout).expect("UTF-8");

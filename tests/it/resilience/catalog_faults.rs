@@ -332,7 +332,8 @@ async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
         }
         let (status, text) = world.call("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": []}));
         assert_eq!(status, 503, "{text}");
-        assert!(text.contains("No version was made. The catalog is not available: its disk is full"), "{text}");
+        let told = "No version was created. The metadata database is unavailable: its disk is full";
+        assert!(text.contains(told), "{text}");
     }
     // Reading goes on, and readiness tells the truth.
     assert_eq!(world.visible(), before);
@@ -348,7 +349,7 @@ async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
     };
-    assert!(ready(503).contains("the catalog cannot be written: its disk is full"));
+    assert!(ready(503).contains("cannot write to the metadata database: its disk is full"));
     world.faults.set(&[]);
     assert_eq!(ready(200), "ok");
     world.push(id);

@@ -20,7 +20,7 @@ use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, TestService};
 
 /// What is said of a server that is not there.
-const GONE: &str = "its database server cannot be reached, or does not answer";
+const GONE: &str = "the database server is unreachable or not responding";
 
 /// Longer than anything here takes, shorter than a hang.
 const HANG: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ impl Owned {
 #[track_caller]
 fn refused(answer: &Answer, reason: &str) {
     answer.is_error(503);
-    assert!(answer.text().contains(&format!("The catalog is not available: {reason}")), "{}", answer.text());
+    assert!(answer.text().contains(&format!("The metadata database is unavailable: {reason}")), "{}", answer.text());
 }
 
 /// That of a read, which says in the text alone when to come again.
@@ -156,14 +156,14 @@ async fn reading_goes_on_while_another_process_locks_the_catalog_and_writing_is_
         }
     }
     assert_eq!(owned.get(&read).await.status, 200);
-    unavailable(&owned.create("Others").await, "its database is locked");
+    unavailable(&owned.create("Others").await, "it is locked");
     // Many at once wait together, not one after another.
     let all = futures::future::join_all((0..20).map(|_| owned.create("Others"))).await;
     // Of one user not all reach the catalog: the others are told that its writes are in use.
     for answer in all {
         answer.is_error(503);
         let text = answer.text();
-        assert!(text.contains("its database is locked") || text.contains("catalog.writes"), "{text}");
+        assert!(text.contains("it is locked") || text.contains("catalog.writes"), "{text}");
     }
 
     sqlx::Connection::close(locked).await.expect("closed");
@@ -196,7 +196,7 @@ async fn a_row_that_another_process_locks_is_503_under_postgresql_too() {
     let owned = Owned::start(Some(url.clone())).await;
     let mut other = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("BEGIN; UPDATE users SET plan = plan").execute(&mut other).await.expect("the lock");
-    unavailable(&owned.create("Things").await, "its database is locked");
+    unavailable(&owned.create("Things").await, "it is locked");
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("released");
     assert_eq!(owned.create("Things").await.status, 200);
 }
@@ -219,7 +219,7 @@ async fn a_postgresql_server_that_goes_and_comes_back_needs_no_restart_of_the_se
             unavailable(&answer, GONE);
         }
         let answer = owned.soon("/readyz", 503).await;
-        let expected = format!("the catalog cannot be written: {GONE}");
+        let expected = format!("cannot write to the metadata database: {GONE}");
         assert!(answer.text().contains(&expected), "{}", answer.text());
         assert_eq!(owned.get("/healthz").await.text(), "ok");
         // Nobody queues behind a server that is gone: of these, one at a time waits.
@@ -248,8 +248,8 @@ async fn a_postgresql_server_that_hangs_is_given_up_and_found_again() {
         let left = tokio::time::timeout(Duration::from_millis(20), owned.create("Others")).await;
         assert!(left.is_err());
     }
-    unavailable(&owned.create("Others").await, "its database");
-    unavailable(&owned.create("Others").await, "its database");
+    unavailable(&owned.create("Others").await, "");
+    unavailable(&owned.create("Others").await, "");
     server.thaw();
     let begun = Instant::now();
     loop {
@@ -298,7 +298,7 @@ impl Cut {
             locked
         };
         let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
-        unavailable(&answer, "its database is locked");
+        unavailable(&answer, "it is locked");
         Cut { owned, dataset, catalog, locked }
     }
 }
@@ -307,7 +307,7 @@ impl Cut {
 async fn a_push_that_the_catalog_cut_off_holds_its_dataset_no_longer_than_the_catalog_is_away() {
     let Cut { owned, dataset, catalog, locked } = Cut::off().await;
     // Nobody can take it over yet.
-    unavailable(&owned.push(dataset, Body::from("[]")).await, "its database is locked");
+    unavailable(&owned.push(dataset, Body::from("[]")).await, "it is locked");
     sqlx::Connection::close(locked).await.expect("closed");
     // The attempt's end is recorded by the next one, or before it.
     let pushed = owned.push(dataset, Body::from("[{\"a\":2}]")).await;
@@ -391,7 +391,7 @@ async fn a_postgresql_server_that_is_stopped_is_named_at_once_however_long_calls
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_dropped_or_replaced_is_named() {
-    const MISSING: &str = "its database, or a table of it, is missing";
+    const MISSING: &str = "the database or one of its tables is missing";
     let server = Postgres::shared();
     let url = server.create_database().await;
     let owned = Owned::start(Some(url.clone())).await;

@@ -126,7 +126,7 @@ const RESOURCES: [Resource; 8] = [
     Resource {
         name: "the directory of temporary files takes no files",
         means: Means::Rules(&["fail open,create strata-data/tmp/* 1 0 EACCES"]),
-        says: "the directory of temporary files cannot be used: the disk refuses access",
+        says: "the directory for temporary files cannot be used: access to the disk is denied",
         refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
         ready: true,
@@ -145,7 +145,7 @@ const RESOURCES: [Resource; 8] = [
             "fail open,create strata-data/store/* 1 0 EMFILE",
             "fail open,create strata-data/tmp/* 1 0 EMFILE",
         ]),
-        says: "no file descriptors left",
+        says: "no file descriptors are left",
         refused: &[Push, Fetch, Alternate],
         either: &[Read, Export, Diff, Backup, Sweep],
         ready: false,
@@ -153,7 +153,7 @@ const RESOURCES: [Resource; 8] = [
     Resource {
         name: "the store's directory cannot be read or written",
         means: Means::Rules(&["fail open,create,list,stat,unlink strata-data/store* 1 0 EACCES"]),
-        says: "refuses access",
+        says: "access to the disk is denied",
         refused: &[Push, Fetch, Alternate],
         either: &[Read, Export, Diff, Backup, Sweep],
         ready: false,
@@ -172,7 +172,7 @@ const STORE_RESOURCES: [Resource; 3] = [
     Resource {
         name: "the S3 server is stopped",
         means: Means::StoppedStore,
-        says: "does not answer",
+        says: "is not responding",
         refused: &[Read, Export, Push, Fetch, Alternate, Diff],
         // The commands' own texts.
         either: &[Backup, Sweep],
@@ -181,7 +181,7 @@ const STORE_RESOURCES: [Resource; 3] = [
     Resource {
         name: "the S3 server gives no object",
         means: Means::RefusingStore(&["GET", "HEAD"]),
-        says: "the S3 store of the version files refuses access: the credentials lack the permission s3:GetObject",
+        says: "the S3 version file store denied access: the credentials lack the permission s3:GetObject",
         // A version is recorded after the store has shown whose it is.
         refused: &[Read, Export, Push, Fetch, Alternate, Diff],
         either: &[Backup, Sweep],
@@ -190,7 +190,7 @@ const STORE_RESOURCES: [Resource; 3] = [
     Resource {
         name: "the S3 server takes no object",
         means: Means::RefusingStore(&["PUT", "POST"]),
-        says: "the S3 store of the version files refuses access: the credentials lack the permission s3:PutObject",
+        says: "the S3 version file store denied access: the credentials lack the permission s3:PutObject",
         refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
         ready: false,
@@ -520,7 +520,7 @@ impl World {
         assert_eq!(self.command(&["sweep", "--offline", "--older-than", "0s"]), Outcome::Done);
         let mut check = self.machine.command(&["check"]);
         let checked = succeeded(&check.envs(self.environment.iter().cloned()).output().expect("the binary runs"));
-        assert!(checked.ends_with(" 0 damaged; 0 unnamed\n"), "{checked}");
+        assert!(checked.ends_with(" 0 damaged, 0 unnamed\n"), "{checked}");
     }
 }
 

@@ -148,7 +148,7 @@ async fn two_datasets(service: &TestService) {
 
 fn refused_by(answer: &Answer, what: &str) {
     answer.is_error(503);
-    let expected = format!("Too many {what} at the same time, from this client or in total.");
+    let expected = format!("Too many concurrent {what}, from this client or in total.");
     assert!(answer.text().starts_with(&expected), "{}", answer.text());
     assert!(answer.text().contains("Try again in 5 s"), "{}", answer.text());
 }
@@ -392,13 +392,13 @@ async fn slow_readers_of_one_network_leave_places_for_other_streams() {
     const EXPORT: &str = "/api/1/long/v1/?format=jsonl";
     let mut slow = vec![unread(&service, EXPORT, HOSTILE).await];
     assert_eq!(slow[0].status(), 200);
-    refused_by(&soon(read(&service, EXPORT, HOSTILE)).await, "streamed answers");
+    refused_by(&soon(read(&service, EXPORT, HOSTILE)).await, "streamed responses");
     served(read(&service, EXPORT, HONEST)).await;
     for other in ["192.0.2.67", "192.0.2.68"] {
         slow.push(unread(&service, EXPORT, other).await);
     }
     assert!(slow.iter().all(|response| response.status() == 200));
-    refused_by(&soon(read(&service, EXPORT, HONEST)).await, "streamed answers");
+    refused_by(&soon(read(&service, EXPORT, HONEST)).await, "streamed responses");
     served(with_token(&service, "/api/2/mine/v1/?format=jsonl", &key)).await;
     // What is no stream needs no place.
     served(read(&service, "/api/1/long/v1/?limit=3", HONEST)).await;

@@ -44,7 +44,7 @@ async fn a_file_that_does_not_answer_is_given_up_and_read_again_when_it_does() {
     for attempt in ["waits", "is told at once"] {
         let (status, text) = asked("1/silent", later).await;
         assert_eq!(status, 503, "{attempt}: {text}");
-        assert!(text.contains("the store of the version files does not answer"), "{attempt}: {text}");
+        assert!(text.contains("the version file store is not responding"), "{attempt}: {text}");
         assert!(asked("2/honest", later).await == whole, "{attempt}: others are served");
     }
 

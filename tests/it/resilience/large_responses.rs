@@ -200,6 +200,7 @@ fn value_of(name: &str, pattern: &str) -> &'static str {
         ("name_slug", _) => "wide",
         ("version", _) => "v1",
         ("position", _) => "0",
+        ("resource", _) => "versions",
         ("action", pattern) if pattern.ends_with("/alternate/{action}") => "edit",
         ("action", pattern) if pattern.contains("/manage/") => "rollback",
         // Paths that take only forms, and paths of no page.

@@ -55,7 +55,7 @@ async fn a_sweep_removes_what_a_writer_that_was_killed_at_any_call_has_left() {
         assert_eq!(files(&machine.path("strata-data/tmp")), Vec::<PathBuf>::new(), "{rule}");
         assert_eq!(files(&machine.path("strata-data/exports")), Vec::<PathBuf>::new(), "{rule}");
         let checked = succeeded(&machine.run(&["check"]));
-        assert!(checked.ends_with(" 0 damaged; 0 unnamed\n"), "{rule}: {checked}");
+        assert!(checked.ends_with(" 0 damaged, 0 unnamed\n"), "{rule}: {checked}");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_sweep_needs_no_room_for_temporary_files() {
     std::fs::write(&left, "left behind").expect("written");
     faults.set(&["fail mkdir,create strata-data/tmp* 1 0 ENOSPC", "fail mkdir,create strata-data/exports* 1 0 ENOSPC"]);
     let swept = succeeded(&faults.run(&machine, &["sweep", "--offline", "--older-than", "0s"]));
-    assert_eq!(swept, "removed versions/left.parquet (11 bytes, unnamed)\n1 files removed, 11 bytes\n");
+    assert_eq!(swept, "removed versions/left.parquet (11 bytes, unnamed)\nremoved 1 file (11 bytes)\n");
     assert!(!left.exists());
 }
 
@@ -116,9 +116,9 @@ fn a_lost_catalog_costs_no_file() {
     // What is restored in its place must not meet the log of another one.
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
     let told = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
-    assert!(told.contains("there is no catalog"), "{told}");
+    assert!(told.contains("there is no metadata database"), "{told}");
     let told = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
-    assert!(told.contains("catalog.sqlite, and the store") && told.contains("restore the catalog"), "{told}");
+    assert!(told.contains("catalog.sqlite, but the store") && told.contains("restore the database"), "{told}");
     // A new one would look like that of a server without datasets.
     assert!(!machine.path("strata-data/catalog.sqlite").exists());
     assert_eq!(files(&machine.path("strata-data/store")), store);

@@ -113,7 +113,7 @@ async fn a_server_of_the_same_name_frees_what_its_predecessor_held() {
         service.database.number("SELECT COUNT(*) FROM refresh_leases").await == 0
     })
     .await;
-    let failed = "SELECT COUNT(*) FROM refresh_attempts WHERE NOT ok AND error LIKE 'its process ended%'";
+    let failed = "SELECT COUNT(*) FROM refresh_attempts WHERE NOT ok AND error LIKE 'strata stopped%'";
     assert_eq!(service.database.number(failed).await, 1);
 }
 
@@ -178,7 +178,7 @@ async fn a_name_that_two_servers_have_is_told() {
     let first = service.serve(&machines[0], &one);
     eventually("it has registered", async || service.nodes(&machines[0]).len() == 1).await;
     let second = service.serve(&machines[1], &one);
-    let told = "another process has registered under the name of this one";
+    let told = "another process has registered under this node's name";
     eventually("the first one says so", async || first.errors().contains(told)).await;
     assert!(!second.errors().contains(told), "{}", second.errors());
     assert_eq!(service.nodes(&machines[0]).len(), 1);
@@ -197,7 +197,7 @@ async fn a_name_that_two_servers_have_is_told() {
 async fn one_data_directory_has_no_nodes() {
     let machine = Machine::with_user();
     let server = Server::start(&machine, &[], &[]);
-    let none = "no server has registered: servers do with PostgreSQL, or with a section [cluster]\n";
+    let none = "no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n";
     assert_eq!(succeeded(&machine.run(&["nodes"])), none);
     assert_eq!(succeeded(&machine.run(&["nodes", "--json"])), "");
     // Registering would take a moment.
@@ -241,7 +241,7 @@ async fn a_server_without_the_role_for_requests_tells_only_how_it_is() {
     ] {
         let (head, body) = request(method, &format!("{}/{path}", server.base_url), "", "");
         assert!(head.starts_with("http/1.1 503"), "{path}: {head} {body}");
-        assert!(body.starts_with("This server answers no requests (server.roles has no http)."), "{path}: {body}");
+        assert!(body.starts_with("This node does not serve requests (server.roles "), "{path}: {body}");
     }
 }
 
@@ -277,7 +277,7 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
         readers.get(ping).await,
     ] {
         answer.is_error(503);
-        assert!(answer.text().contains("server.roles has no refresh"), "{}", answer.text());
+        assert!(answer.text().contains("server.roles does not include refresh"), "{}", answer.text());
         assert!(answer.header("retry-after").is_some());
     }
     // All else it does, for owners, too.
@@ -302,7 +302,7 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
 #[test]
 fn roles_that_are_none_are_refused_at_the_start() {
     for (given, told) in
-        [("http,worker", "\"worker\" is no role; valid: http, refresh, query"), ("http,http", "http is there twice")]
+        [("http,worker", "\"worker\" is not a role; valid: http, refresh"), ("http,http", "http is listed twice")]
     {
         let machine = Machine::new();
         let refused = machine.command(&["serve"]).env("STRATA_SERVER__ROLES", given).output().expect("the binary runs");
@@ -312,7 +312,7 @@ fn roles_that_are_none_are_refused_at_the_start() {
     }
     let machine = Machine::new();
     machine.write("strata.toml", "[server]\nroles = []\n");
-    assert!(failed(&machine.run(&["serve"])).contains("it is empty; a process has at least one of the roles"));
+    assert!(failed(&machine.run(&["serve"])).contains("it is empty; valid: one or more of the roles"));
     for (variable, value) in [
         ("STRATA_CLUSTER__NODE", "a b"),
         ("STRATA_CLUSTER__INTERNAL_ADDRESS", "here"),
@@ -335,5 +335,5 @@ async fn an_unreadable_name_is_told() {
     let mut command = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
     command.env("STRATA_CATALOG__URL", &database.url).env("STRATA_STORE__URL", machine.path("store"));
     let line = failed(&command.output().expect("the binary runs"));
-    assert!(line.contains("node.id") && line.contains("cluster.node") && line.contains("it holds no name"), "{line}");
+    assert!(line.contains("node.id") && line.contains("cluster.node") && line.contains("name is invalid"), "{line}");
 }

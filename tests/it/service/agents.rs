@@ -176,7 +176,7 @@ async fn a_version_that_cannot_be_read_is_a_server_error_before_the_first_byte()
         std::fs::write(&file, b"not Parquet").expect("written");
         let answer = owned.pull(json!({"dataset_id": id})).await;
         answer.is_error(500);
-        assert!(answer.text().contains("cannot be read"), "{}", answer.text());
+        assert!(answer.text().contains("Failed to read the dataset"), "{}", answer.text());
     }
 }
 
@@ -186,12 +186,12 @@ async fn calls_of_editors_that_are_wrong_say_what_is() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let empty = owned.dataset("Empty", json!({}), &[]).await;
     for (body, status, reason) in [
-        (json!({}), 400, "dataset_id: it is missing"),
+        (json!({}), 400, "dataset_id: missing"),
         (json!({"dataset_id": "1"}), 400, "dataset_id"),
         (
             json!({"dataset_id": id, "version": "V1"}),
             400,
-            "version: \"V1\" is not valid; valid: active, latest, or the number",
+            "version: \"V1\" is not valid; valid: active, latest, or a version number",
         ),
         (json!({"dataset_id": id, "version": 0}), 400, "version"),
         (json!({"dataset_id": id, "version": 1.5}), 400, "version"),
@@ -211,10 +211,10 @@ async fn calls_of_editors_that_are_wrong_say_what_is() {
     let long =
         format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":[{{"a":"{}"}}]}}"#, "x".repeat(10_000));
     for (body, status, reason) in [
-        (format!(r#"{{"dataset_id":{id},"version":1,"entities":[]}}"#), 400, "etag: it is missing"),
-        (format!(r#"{{"dataset_id":{id},"version":1,"etag":null,"entities":[]}}"#), 400, "etag: it is missing"),
-        (format!(r#"{{"dataset_id":{id},"version":1,"etag":7,"entities":[]}}"#), 400, "etag must be a text"),
-        (format!(r#"{{"dataset_id":{id},"version":1,"etag":[{etag}],"entities":[]}}"#), 400, "etag must be a text"),
+        (format!(r#"{{"dataset_id":{id},"version":1,"entities":[]}}"#), 400, "etag: missing"),
+        (format!(r#"{{"dataset_id":{id},"version":1,"etag":null,"entities":[]}}"#), 400, "etag: missing"),
+        (format!(r#"{{"dataset_id":{id},"version":1,"etag":7,"entities":[]}}"#), 400, "etag must be a string"),
+        (format!(r#"{{"dataset_id":{id},"version":1,"etag":[{etag}],"entities":[]}}"#), 400, "etag must be a string"),
         (format!(r#"{{"dataset_id":{id},"etag":{etag},"entities":[]}}"#), 400, "version"),
         (format!(r#"{{"version":1,"etag":{etag},"entities":[]}}"#), 400, "dataset_id"),
         (format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag}}}"#), 400, "entities"),

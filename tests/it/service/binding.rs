@@ -69,13 +69,13 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     let new = with_catalog(&owned, &elsewhere.path().join("new.sqlite"));
     let text = refusal(&new).await;
     let store = home.join("store").display().to_string();
-    for said in [store.as_str(), "new.sqlite", whole.1.trim(), "restore the catalog from a backup", "an empty store"] {
+    for said in [store.as_str(), "new.sqlite", whole.1.trim(), "restore the database from a backup", "an empty store"] {
         assert!(text.contains(said), "{text}");
     }
     // A store that lost its identity.
     fs::remove_file(&id).expect("removed");
     let text = refusal(&new).await;
-    assert!(text.contains("has version files that the catalog") && text.contains("does not name"), "{text}");
+    assert!(text.contains("none of its version files are in the metadata database"), "{text}");
     execute(&owned.service, "DELETE FROM installation").await;
     App::open(owned.service.app.config()).await.expect("a store of files that the catalog names opens");
     let given = fs::read_to_string(&id).expect("an identity");
@@ -84,7 +84,10 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     // Another place than that of the files, as where nothing is mounted.
     let empty = elsewhere.path().join("empty");
     let text = refusal(&with_store(&owned, &empty)).await;
-    assert!(text.contains("it has no strata.id; mount the right store") && text.contains(given.trim()), "{text}");
+    assert!(
+        text.contains("the store has no strata.id; mount the correct store") && text.contains(given.trim()),
+        "{text}"
+    );
     assert_eq!(files(&empty), Vec::<PathBuf>::new());
     assert!(!empty.join("strata.id").exists());
     // A catalog that names no file may have another store.
@@ -106,10 +109,10 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     fs::remove_file(&file).expect("removed");
     assert!(std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo").success());
 
-    let told = "the store is missing: its strata.id is no regular file";
+    let told = "the store is missing: its strata.id is not a regular file";
     let text = ready(&owned).await;
     assert!(text.contains(told), "{text}");
-    unavailable(&try_push(&owned, id, r#"[{"a":2}]"#).await, "the store of the version files is missing");
+    unavailable(&try_push(&owned, id, r#"[{"a":2}]"#).await, "the version file store is missing");
     let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
     let error = sweep.err().map(|error| strata_types::causes::Causes(&error).to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
@@ -117,7 +120,7 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     let mut tell = |finding: &Finding| found.push(format!("{finding:?}"));
     let checked = owned.service.app.maintenance().check(CheckDepth::Footers, &mut tell).await.expect("checked");
     assert_eq!((checked.damaged, found.len()), (1, 1), "{found:?}");
-    assert!(found[0].starts_with("Store") && found[0].contains("its strata.id is no regular file"), "{found:?}");
+    assert!(found[0].starts_with("Store") && found[0].contains("its strata.id is not a regular file"), "{found:?}");
     // Reads need no name, and a service opens for them.
     assert_eq!(owned.service.get("/api/1/things/active/?pretty=false").await.text(), r#"[{"a":1}]"#);
     App::open(owned.service.app.config()).await.expect("it opens").close().await;
@@ -174,7 +177,7 @@ async fn a_store_that_goes_is_missed_and_found_again() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#, r#"[{"a":2}]"#]).await;
     let (store, away) = (owned.service.directory().join("store"), owned.service.directory().join("away"));
-    let gone = "the store of the version files is missing";
+    let gone = "the version file store is missing";
     // Nothing, an empty directory, and a file in its place.
     for place in 0..3 {
         fs::rename(&store, &away).expect("moved");
@@ -214,7 +217,7 @@ async fn a_catalog_whose_file_goes_takes_no_writes() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let (file, away) = (owned.service.directory().join("catalog.sqlite"), owned.service.directory().join("away"));
-    let gone = "its file was removed or replaced";
+    let gone = "its file was deleted or replaced";
     for replaced in [false, true] {
         fs::rename(&file, &away).expect("moved");
         if replaced {
@@ -223,7 +226,7 @@ async fn a_catalog_whose_file_goes_takes_no_writes() {
         unavailable(&try_push(&owned, id, r#"[{"b":1}]"#).await, gone);
         unavailable(&owned.call("POST", "/dataset/create", r#"{"name": "Other", "source": "push"}"#).await, gone);
         let text = ready(&owned).await;
-        assert!(text.contains("the catalog cannot be written") && text.contains(gone), "{text}");
+        assert!(text.contains("cannot write to the metadata database") && text.contains(gone), "{text}");
         fs::rename(&away, &file).expect("moved");
         assert_eq!(ready(&owned).await, "ok");
     }
@@ -257,7 +260,7 @@ async fn what_is_in_the_place_of_temporary_files_is_told_until_it_is_removed() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let folder = owned.service.directory().join("tmp");
-    let told = "the directory of temporary files cannot be used: something else is in its place";
+    let told = "the directory for temporary files cannot be used: its path is not a directory";
     for (place, is_link) in [false, true].into_iter().enumerate() {
         // Large ones need a file before all of them have come.
         let sizes = [10, 600_000].map(|size| format!(r#"[{{"place": {place}, "text": "{}"}}]"#, "x".repeat(size)));
@@ -337,6 +340,6 @@ async fn an_identity_that_a_power_failure_has_cut_is_written_again() {
         assert_eq!(fs::read_to_string(&id).expect("an identity").trim().len(), 32, "{cut:?}");
         // Another one is not.
         fs::write(&id, "f".repeat(32)).expect("written");
-        assert!(refusal(&config).await.contains("belongs to another catalog"));
+        assert!(refusal(&config).await.contains("belongs to another metadata database"));
     }
 }

@@ -239,18 +239,18 @@ async fn what_is_wrong_with_a_call_is_named() {
     let empty = owned.dataset("Empty", json!({}), &[]).await;
     let (_, other) = add_user(&owned.service, "bob@strata.test", Plan::Free).await;
     let positive = "valid: a positive integer.";
-    let version = "valid: active, latest, or the number of a version, such as 3 or v3.";
+    let version = "valid: active, latest, or a version number, such as 3 or v3.";
     let whole = "valid: a whole number, 0 or more.";
     let rows = [
-        ("v1=1&v2=2".to_owned(), 400, format!("Invalid request: dataset_id: it is missing; {positive}")),
+        ("v1=1&v2=2".to_owned(), 400, format!("Invalid request: dataset_id: missing; {positive}")),
         ("dataset_id=x&v1=x".to_owned(), 400, format!("Invalid request: dataset_id: \"x\" is not valid; {positive}")),
-        (format!("dataset_id={id}&v2=2"), 400, format!("Invalid request: v1: it is missing; {version}")),
-        (format!("dataset_id={id}&v1=1"), 400, format!("Invalid request: v2: it is missing; {version}")),
+        (format!("dataset_id={id}&v2=2"), 400, format!("Invalid request: v1: missing; {version}")),
+        (format!("dataset_id={id}&v1=1"), 400, format!("Invalid request: v2: missing; {version}")),
         (format!("dataset_id={id}&v1=0&v2=2"), 400, format!("Invalid request: v1: \"0\" is not valid; {version}")),
         (format!("dataset_id={id}&v1=V1&v2=2"), 400, format!("Invalid request: v1: \"V1\" is not valid; {version}")),
         (format!("dataset_id={id}&v1=1&v2=-1"), 400, format!("Invalid request: v2: \"-1\" is not valid; {version}")),
-        (format!("dataset_id={empty}&v1=active&v2=latest"), 404, "This dataset has no version yet.".to_owned()),
-        (format!("dataset_id={id}&v1=1&v1=1&v2=2"), 400, "Invalid request: v1: it is given twice.".to_owned()),
+        (format!("dataset_id={empty}&v1=active&v2=latest"), 404, "This dataset has no versions yet.".to_owned()),
+        (format!("dataset_id={id}&v1=1&v1=1&v2=2"), 400, "Invalid request: v1: specified more than once.".to_owned()),
         (
             format!("dataset_id={id}&v1=1&v2=2&change_type=Added"),
             400,
@@ -300,12 +300,12 @@ async fn what_is_wrong_with_a_call_is_named() {
         (
             format!("dataset_id={empty}&v1=1&v2=1"),
             404,
-            "This dataset has no version 1; it has no version yet.".to_owned(),
+            "This dataset has no version 1; it has no versions yet.".to_owned(),
         ),
         (
             format!("dataset_id={id}&v1=1&v2=99999999999999999999"),
             404,
-            "This dataset has no version with so large a number; its versions are 1 to 2.".to_owned(),
+            "This dataset has no version with such a large number; its versions are 1 to 2.".to_owned(),
         ),
     ];
     for (query, status, text) in rows {
@@ -360,7 +360,7 @@ async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
     let answer = asked(&owned, &format!("dataset_id={id}&v1=2&v2=1")).await;
     answer.is_error(503);
     assert_eq!(answer.header("retry-after"), Some("5"));
-    let expected = "Too many comparisons of versions at the same time, from this client or in total. Try again in 5 s";
+    let expected = "Too many concurrent diffs, from this client or in total. Try again in 5 s";
     assert!(answer.text().starts_with(expected), "{}", answer.text());
     document.describes_call("GET", "/dataset/diff", &answer);
     // Equal versions are no work.
@@ -391,11 +391,11 @@ async fn a_diff_that_takes_too_long_is_a_503_and_one_that_never_fits_a_400() {
             assert_eq!(owned.service.app.load(), Load::default());
         }
     };
-    let slow = "The diff was stopped after 0 s. A diff of versions with fewer changes between them may finish in time.";
+    let slow = "The diff was stopped after 0 s. A diff of versions with fewer differences might finish in time.";
     refusals(|config| config.query.diff_timeout_s = 0, 503, slow).await;
     // It was a 503 that said to try again later, for ever.
-    let large = "The diff needs more than 65536 bytes of memory, which is what query.memory_bytes allows one client. \
-                 Compare versions with fewer changes between them, or ask the operator for more query.memory_bytes.";
+    let large = "The diff needs more than 65536 bytes of memory, the limit per client (query.memory_bytes). \
+                 Compare versions with fewer differences, or ask the operator to raise query.memory_bytes.";
     refusals(|config| config.query.memory_bytes = Some(64 << 10), 400, large).await;
 }
 
@@ -435,7 +435,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     assert!(failed, "the records end as if they were all");
     let answer = asked(&owned, &format!("dataset_id={id}&v1=1&v2=2")).await;
     answer.is_error(500);
-    assert!(answer.text().starts_with("The dataset cannot be read from storage."), "{}", answer.text());
+    assert!(answer.text().starts_with("Failed to read the dataset from storage."), "{}", answer.text());
 }
 
 // ---- what is kept ----
@@ -528,15 +528,15 @@ fn the_command_prints_what_differs_while_a_server_uses_the_same_data() {
         let printed = succeeded(&run(&machine, &[&["1", "1", "2"], arguments].concat()));
         printed.lines().skip(2).filter(|line| !line.is_empty()).map(str::to_owned).collect()
     };
-    let rest = "2 more: --offset 1 lists the next ones, --limit all lists them all.";
+    let rest = "2 more. To list the next ones, use --offset 1. To list all, use --limit all.";
     assert_eq!(
         lines(&["--limit", "1"]),
         ["~ m0-2  http://a/1", "    ~ id: 1 → 7", "    - gone: null", "    + new: [1.0]", rest]
     );
     assert_eq!(lines(&["--change-type", "added"]), ["+ a0", "    {\"id\":4}"]);
-    assert_eq!(lines(&["--offset", "9", "--limit", "all"]), ["There are 3 records: --offset 9 is past the last one."]);
+    assert_eq!(lines(&["--offset", "9", "--limit", "all"]), ["No records at --offset 9: the total is 3."]);
     let same = succeeded(&run(&machine, &["1", "2", "2"]));
-    assert!(same.ends_with("+0 added  -0 subtracted  ~0 modified\n\nNo entity differs.\n"), "{same}");
+    assert!(same.ends_with("+0 added  -0 subtracted  ~0 modified\n\nNo entities differ.\n"), "{same}");
 }
 
 #[test]
@@ -554,7 +554,7 @@ fn the_command_compares_with_an_alternate() {
     let printed = succeeded(&run(&machine, &["1", "active", "latest", "--alt", "--json"]));
     let url = format!("{}/dataset/diff?dataset_id=1&v1=1&v2=1&alt=true", server.base_url);
     assert_eq!(printed, format!("{}\n", get(&url, Some(&authorization)).1));
-    assert!(succeeded(&run(&machine, &["1", "1", "1"])).ends_with("No entity differs.\n"));
+    assert!(succeeded(&run(&machine, &["1", "1", "1"])).ends_with("No entities differ.\n"));
 }
 
 #[test]
@@ -592,7 +592,7 @@ fn the_command_lists_few_records_and_short_values_unless_it_is_asked_for_more() 
     let printed = succeeded(&run(&machine, &["1", "1", "2"]));
     assert_eq!(printed.matches("~ m").count(), 20);
     assert!(
-        printed.ends_with("\n\n10 more: --offset 20 lists the next ones, --limit all lists them all.\n"),
+        printed.ends_with("\n\n10 more. To list the next ones, use --offset 20. To list all, use --limit all.\n"),
         "{printed}"
     );
     let shown = |salt: &str| format!("…word word word word {salt}word word word word word word word wo…");
@@ -644,7 +644,7 @@ fn the_command_colours_when_it_is_told_to() {
 #[test]
 fn what_is_wrong_is_told_on_standard_error() {
     let (machine, _) = machine_with(&[V1, V2]);
-    let compared = "strata: comparing versions";
+    let compared = "strata: failed to compare versions";
     for (arguments, message) in [
         (&["9", "1", "2"], format!("{compared} v1 and v2 of dataset 9: no such dataset")),
         (
@@ -661,10 +661,10 @@ fn what_is_wrong_is_told_on_standard_error() {
     }
     for (arguments, word) in [
         (&["1", "1"][..], "<V2>"),
-        (&["0", "1", "2"], "a dataset is named by its id"),
+        (&["0", "1", "2"], "a dataset ID must be a positive integer"),
         (&["1", "x", "2"], "invalid value 'x' for '<V1>'"),
         (&["1", "1", "2", "--change-type", "changed"], "added, subtracted, modified"),
-        (&["1", "1", "2", "--limit", "some"], "a whole number, or all"),
+        (&["1", "1", "2", "--limit", "some"], "a whole number, or `all`"),
         (&["1", "1", "2", "--color", "sometimes"], "auto, always, never"),
     ] {
         let output = run(&machine, arguments);

@@ -105,56 +105,62 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
     for (query, words) in [
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
         ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
-        ("count=true", &["PlaceholderRowExec", "a count of 250", "none: no entity had to be read"]),
-        ("filter=cca3:fra", &["filter=cca3:fra: by the shredded column cca3, 250 -> 1", "1 entity"]),
+        ("count=true", &["PlaceholderRowExec", "a count of 250", "none: no entities had to be read"]),
+        ("filter=cca3:fra", &["filter=cca3:fra: by the indexed column cca3, 250 -> 1", "1 entity"]),
         ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
-        ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
-        ("filter_gt=area:1e6", &["filter_gt=area:1e6: by the shredded column area, 250 -> "]),
-        ("filter_gt=area:x", &["row groups: 1 in total, 0 scanned, 1 pruned by the minimum and maximum of texts"]),
-        ("filter_gt=area:x", &["`area` holds numbers and no texts", "is a JSON number, such as `1.5`"]),
+        ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the indexed column name.common"]),
+        ("filter_gt=area:1e6", &["filter_gt=area:1e6: by the indexed column area, 250 -> "]),
+        ("filter_gt=area:x", &["row groups: 1 in total, 0 scanned, 1 pruned by the minimum and maximum string values"]),
+        ("filter_gt=area:x", &["`area` contains numbers but no strings", "use a JSON number, such as `1.5`"]),
         ("filter_gt=area:1,5", &["Did you mean `filter_gt=area:1.5`?"]),
-        ("filter_gt=region:60", &["`region` holds texts and no numbers", "`filter_gt=region:\"60\"` compares texts"]),
-        ("filter_lt=area:-2", &["1 pruned by the minimum and maximum of numbers", "0 entities"]),
+        (
+            "filter_gt=region:60",
+            &["`region` contains strings but no numbers", "`filter_gt=region:\"60\"` compares strings"],
+        ),
+        ("filter_lt=area:-2", &["1 pruned by the minimum and maximum numeric values", "0 entities"]),
         ("filter_lte=cca3:ZZZ", &["statistics: all entities of 1 row group match", "250 selected"]),
         ("filter_gte=nowhere:7", &["filter_gte=nowhere:7: by documents", "so `filter_gte` finds nothing"]),
-        ("filter_gt=regoin:x", &["No entity of this version has `regoin`, so `filter_gt`", "Did you mean `region`?"]),
+        ("filter_gt=regoin:x", &["No entity in this version has `regoin`, so `filter_gt`", "Did you mean `region`?"]),
         ("keep_field=area&filter_lt=region:x", &["removes `region` before `filter_lt` runs"]),
-        ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
+        ("filter=nowhere:x", &["by the full-text column, then documents", "No entity in this version has `nowhere`"]),
         ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so `filter` finds nothing"]),
-        ("filter=regoin:x", &["No entity of this version has `regoin`, so `filter`", "Did you mean `region`?"]),
+        ("filter=regoin:x", &["No entity in this version has `regoin`, so `filter`", "Did you mean `region`?"]),
         ("keep_field=name.comon", &["has `name.comon`, so `keep_field` keeps nothing", "Did you mean `name.common`?"]),
-        ("dedup=true&dedup_key=rgion", &["`dedup_key` treats all entities as equal in it. Did you mean `region`?"]),
-        ("keywords=island&keep_field=area", &["`keywords` does not search fields that"]),
+        ("dedup=true&dedup_key=rgion", &["all entities as equal at this path. Did you mean `region`?"]),
+        ("keywords=island&keep_field=area", &["`keywords` does not search fields removed by"]),
         ("sort=area&drop_field=area", &["removes `area` before `sort` runs", "`sort` changes nothing"]),
-        ("limt=1", &["`limt` is ignored, because no read knows it. Did you mean `limit`?", "all defaults"]),
-        ("keywords=island,sea", &["keywords=island,sea (or): by the search text"]),
-        ("keywords=island&include_source=false", &["by the search text, then documents", "`keywords` reads"]),
-        ("sort=area", &["SortExec: expr=[order", "sort by area: from the shredded column area"]),
-        ("sort=area&limit=3", &["SortExec: TopK(fetch=3)", "left out early", "from the kept order of the column area"]),
-        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so `sort`"]),
-        ("dedup=true", &["AggregateExec", "CompactBatches", "dedup by all fields but _source: from the stored hashes"]),
-        ("dedup=true&dedup_key=region", &["distinct", "dedup by region: from the codes of values"]),
-        ("dedup=true&dedup_key=region&filter=cca3:fra", &["dedup by region: from the codes of values"]),
-        ("dedup=true&keep_field=region&sort=region", &["another one with the same key comes first: 24"]),
-        ("dedup=true&denull=true", &["from documents", "This dedup reads the documents"]),
-        ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never kept"]),
-        ("sample=4&seed=9", &["SortExec: TopK(fetch=4)", "seeded(", "this answer is not in the cache of answers"]),
+        ("limt=1", &["Ignored unknown parameter `limt`. Did you mean `limit`?", "all defaults"]),
+        ("keywords=island,sea", &["keywords=island,sea (or): by the full-text column"]),
+        ("keywords=island&include_source=false", &["by the full-text column, then documents", "`keywords` reads"]),
+        ("sort=area", &["SortExec: expr=[order", "sort by area: from the indexed column area"]),
         (
-            "total=true&limit=3&filter=region:africa",
-            &["count what matches", "59 entities match in all, whatever the page"],
+            "sort=area&limit=3",
+            &["SortExec: TopK(fetch=3)", "skipped by the top-k threshold", "from the cached order of column area"],
         ),
-        ("total=true&filter=cca3:fra", &["1 entity matches in all, whatever the page"]),
+        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so `sort`"]),
+        (
+            "dedup=true",
+            &["AggregateExec", "CompactBatches", "dedup by all fields except _source: from the stored hashes"],
+        ),
+        ("dedup=true&dedup_key=region", &["distinct", "dedup by region: from the cached codes"]),
+        ("dedup=true&dedup_key=region&filter=cca3:fra", &["dedup by region: from the cached codes"]),
+        ("dedup=true&keep_field=region&sort=region", &["duplicates skipped during the scan: 24"]),
+        ("dedup=true&denull=true", &["from documents", "This `dedup` requires reading documents"]),
+        ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never cached"]),
+        ("sample=4&seed=9", &["SortExec: TopK(fetch=4)", "seeded(", "not in the response cache"]),
+        ("total=true&limit=3&filter=region:africa", &["count matches", "59 entities match in total, across all pages"]),
+        ("total=true&filter=cca3:fra", &["1 entity matches in total, across all pages"]),
         ("format=parquet&typed=true", &["find columns", "typed   true"]),
-        ("format=csv&limit=3", &["find columns", "text/csv", " columns, whole"]),
+        ("format=csv&limit=3", &["find columns", "text/csv", " columns, not streamed"]),
         ("keep_field=area&filter=region:x", &["removes `region` before `filter` runs"]),
-        ("lmit=3&limit=2", &["Ignored parameters, which no read knows: lmit (did you mean `limit`?)."]),
-        ("nonsense=3", &["Ignored parameters, which no read knows: nonsense."]),
+        ("lmit=3&limit=2", &["Ignored unknown parameters: lmit (did you mean `limit`?)."]),
+        ("nonsense=3", &["Ignored unknown parameters: nonsense."]),
         // It was asked whether the path was meant that the request had named.
         (
             "sort=name.common",
-            &["so `sort` changes nothing. sort takes one top-level field, and `name.common` is a path."],
+            &["so `sort` changes nothing. `sort` requires a top-level field, but `name.common` is a nested path."],
         ),
-        ("filter=area:%3E1000", &["`filter=area:>1000` finds the text", "Did you mean `filter_gt=area:1000`?"]),
+        ("filter=area:%3E1000", &["`filter=area:>1000` finds only the string", "Did you mean `filter_gt=area:1000`?"]),
         ("filter=area:%3C%3D%205&filter=region:Europe", &["Did you mean `filter_lte=area:5`?"]),
         ("filter=area:%3E%3D5", &["Did you mean `filter_gte=area:5`?"]),
         ("filter=area:%3C5", &["Did you mean `filter_lt=area:5`?"]),
@@ -166,10 +172,10 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         }
         let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
         assert!(
-            query.contains("index") || !advice.contains("list it in `always` of `index`"),
-            "{query}: no shredded column would help\n{text}"
+            query.contains("index") || !advice.contains("list it in `index.always`"),
+            "{query}: no indexed column would help\n{text}"
         );
-        for section in ["Request", "Answer", "Time", "Logical plan", "Physical plan", "Scan", "Pages of documents"] {
+        for section in ["Request", "Response", "Time", "Logical plan", "Physical plan", "Scan", "Document pages"] {
             assert!(text.contains(&format!("\n{section}\n")), "{query} has no {section}:\n{text}");
         }
         assert!(text.lines().all(|line| line.trim_end() == line), "{query}:\n{text}");
@@ -396,7 +402,7 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
         ("version=new", "version"),
         ("version=", "version"),
         ("explain=xml", "text, json"),
-        ("version=1&version=1", "twice"),
+        ("version=1&version=1", "more than once"),
     ] {
         let explained = owner.ask(&format!("dataset_id=1&{query}"), &[]).await;
         explained.is_error(400);
@@ -520,7 +526,7 @@ async fn what_lies_ready_is_told_and_not_used() {
     let explained = owner.json(page).await;
     assert_eq!(explained["kept"], json!({"cacheable": true, "response": ["gzip", "zstd"], "export": null}));
     assert!(number(&explained, "/scan/rows_tested") == 250 && explained["work"]["heavy"] == true, "{explained:#}");
-    assert!(owner.text(page).await.contains("kept in memory, coded as gzip, zstd"));
+    assert!(owner.text(page).await.contains("cached in memory with these encodings: gzip, zstd"));
     assert_eq!(kept("sample=2").await, json!({"cacheable": false, "response": [], "export": null}));
 
     let parquet = "format=parquet&limit=5";
@@ -571,12 +577,12 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
     }
     let text = succeeded(&machine.run(&["explain", "1", "filter=born:1906&sort=name&lmit=2"]));
     for word in [
-        "Read of dataset 1 (small-things), version 2\n",
+        "Query on dataset 1 (small-things), version 2\n",
         "filter  born:1906\n",
         "VersionScan: positions=0..2, filter=born:1906 by ",
         "1 selected",
-        "cache of answers: only a server has one",
-        "`lmit` is ignored, because no read knows it. Did you mean `limit`?",
+        "response cache: not available on the command line",
+        "Ignored unknown parameter `lmit`. Did you mean `limit`?",
     ] {
         assert!(text.contains(word), "{word} is not in\n{text}");
     }
@@ -591,15 +597,15 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
         assert_eq!((&explained["version"], &explained["kept"]), (&json!(version), &Json::Null), "{arguments:?}");
     }
     for (arguments, message) in [
-        (&["explain", "7"][..], "strata: explaining a read of dataset 7: no such dataset"),
-        (&["explain", "1", "--version", "3"], "strata: explaining a read of dataset 1: no version v3"),
-        (&["explain", "1", "--alt"], "strata: explaining a read of dataset 1: version 2 has no alternate"),
-        (&["explain", "1", "limit=x"], "strata: QUERY: parameter limit: \"x\" is not a whole number; valid: "),
+        (&["explain", "7"][..], "strata: failed to explain the query on dataset 7: no such dataset"),
+        (&["explain", "1", "--version", "3"], "strata: failed to explain the query on dataset 1: no version v3"),
+        (&["explain", "1", "--alt"], "strata: failed to explain the query on dataset 1: version 2 has no alternate"),
+        (&["explain", "1", "limit=x"], "strata: invalid QUERY: parameter limit: \"x\" is not a whole number; valid: "),
         (
             &["explain", "1", "/api/1/small-things/v"],
-            "strata: QUERY: version is \"v\"; valid: active, latest, or v with",
+            "strata: invalid QUERY: version is \"v\"; valid: active, latest, or v followed by",
         ),
-        (&["explain", "1", "/api/2/other/v1/"], "strata: QUERY: it names dataset 2, but DATASET_ID is 1"),
+        (&["explain", "1", "/api/2/other/v1/"], "strata: invalid QUERY: it specifies dataset 2, but DATASET_ID is 1"),
     ] {
         let failure = failed(&machine.run(arguments));
         assert!(failure.starts_with(message), "{failure}");
@@ -648,11 +654,11 @@ fn what_goes_by_way_of_the_disk_is_told() {
         assert!(number(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
         assert!(explained["stages"].to_string().contains("\"order\""), "{explained:#}");
         let hints = explained["hints"].to_string();
-        assert!(hints.contains("SortExec wrote") && hints.contains("sorted on disk"), "{hints}");
+        assert!(hints.contains("SortExec spilled") && hints.contains("sorted on disk"), "{hints}");
     }
 }
 
 /// The text of a failure without the id of its request.
 fn untold(answer: &Answer) -> String {
-    answer.text().split(" Request id").next().unwrap_or_default().to_owned()
+    answer.text().split(" Request ID").next().unwrap_or_default().to_owned()
 }

@@ -444,7 +444,7 @@ fn the_command_sweep_tells_what_it_removes_and_asks_before_it_endangers_reads() 
     let store = machine.path("strata-data/store");
     old_file(&store.join("versions/left.parquet"));
     old_file(&store.join("versions/left too.parquet"));
-    assert_eq!(printed(&machine.run(&["sweep"]), 0), "0 files removed, 0 bytes\n");
+    assert_eq!(printed(&machine.run(&["sweep"]), 0), "removed 0 files (0 bytes)\n");
     let refused = machine.run(&["sweep", "--older-than", "1h"]);
     assert_eq!(printed(&refused, 1), "");
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -452,7 +452,7 @@ fn the_command_sweep_tells_what_it_removes_and_asks_before_it_endangers_reads() 
     assert_eq!(printed(&machine.run(&["sweep", "--older-than", "soon"]), 2), "");
     fs::remove_file(store.join("versions/left too.parquet")).expect("removed");
     let told = printed(&machine.run(&["sweep", "--older-than", "66m"]), 0);
-    assert_eq!(told, "removed versions/left.parquet (11 bytes, unnamed)\n1 files removed, 11 bytes\n");
+    assert_eq!(told, "removed versions/left.parquet (11 bytes, unnamed)\nremoved 1 file (11 bytes)\n");
     fs::write(store.join("versions/young.parquet"), "x").expect("written");
     let told = lines(&printed(&machine.run(&["sweep", "--older-than", "0s", "--offline", "--json"]), 0));
     assert_eq!(
@@ -469,7 +469,7 @@ fn the_command_sweep_tells_what_it_removes_and_asks_before_it_endangers_reads() 
 fn the_command_check_exits_with_1_and_names_what_is_damaged() {
     let machine = machine();
     let whole = printed(&machine.run(&["check"]), 0);
-    assert!(whole.starts_with("2 files checked, ") && whole.ends_with(": 0 damaged; 0 unnamed\n"), "{whole}");
+    assert!(whole.starts_with("checked 2 files (") && whole.ends_with("): 0 damaged, 0 unnamed\n"), "{whole}");
     let told = lines(&printed(&machine.run(&["check", "--quick", "--json"]), 0));
     assert_eq!((&told[0]["files"], &told[0]["damaged"]), (&json!(2), &json!(0)));
 
@@ -538,5 +538,5 @@ fn a_sweep_that_could_take_what_a_read_uses_is_not_configured() {
     let refused = machine.run(&["check"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(printed(&refused, 1), "");
-    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3942 s"), "{message}");
+    assert!(message.contains("`sweep.older_than_s`: 3600 s is too short; it must be more than 3942 s"), "{message}");
 }

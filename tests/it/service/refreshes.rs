@@ -358,7 +358,7 @@ async fn entities_are_pushed_in_every_form(owner: Owner) {
             body.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
         let answer = owner.send("POST", &plain, &json_type, Body::from_stream(futures::stream::iter(pieces))).await;
         answer.is_error(422);
-        assert!(answer.text().contains("its first bracket in the first 65,536 bytes"), "{}", answer.text());
+        assert!(answer.text().contains("first bracket must be within the first 65,536 bytes"), "{}", answer.text());
     }
     // Nothing is something.
     check("/dataset/refresh", &json_type, format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes(), json!([]))
@@ -385,20 +385,16 @@ async fn documents_that_are_pushed_have_their_entities_at_the_datasets_records_p
     // As from a URL, nothing else has a path.
     let refused = owner.send("POST", &plain, &[("content-type", "text/csv")], "a\n1\n").await;
     refused.is_error(422);
-    assert!(refused.text().contains("a records path was given, which only json sources have"), "{}", refused.text());
+    assert!(refused.text().contains("a records path applies only to json sources"), "{}", refused.text());
     let refused = owner.send("POST", &named, &binary, r#"{"data":{}}"#).await;
     refused.is_error(422);
-    assert!(refused.text().contains("nothing at the records path data.items"), "{}", refused.text());
+    assert!(refused.text().contains("no value at the records path data.items"), "{}", refused.text());
     // Without a path, a document that is named JSON must be an array.
     let other = owner.create("Plain", json!({})).await;
     let uri = format!("/dataset/refresh?dataset_id={}&format=json", other["dataset_id"]);
     let refused = owner.send("POST", &uri, &binary, nested).await;
     refused.is_error(422);
-    assert!(
-        refused.text().contains("give the path to the array of records in it (`records_path`)"),
-        "{}",
-        refused.text()
-    );
+    assert!(refused.text().contains("set `records_path` to the path of the array of records"), "{}", refused.text());
 }
 
 async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
@@ -426,11 +422,11 @@ async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
     let refresh = "/dataset/refresh";
     // The request.
     check(refresh, Some("text/html"), String::new(), 415, "Content-Type").await;
-    check(refresh, Some("text/csv"), "a\n1\n".into(), 400, "dataset_id: it is missing").await;
+    check(refresh, Some("text/csv"), "a\n1\n".into(), 400, "dataset_id: missing").await;
     check(refresh, JSON, String::new(), 400, "it is empty; valid: a JSON object, such as {\"dataset_id\":1}").await;
     check(refresh, JSON, "{nope}".into(), 400, "a key in quotes").await;
     check(refresh, JSON, "[]".into(), 400, "not an object; valid: a JSON object, such as {\"dataset_id\":1}").await;
-    check(refresh, JSON, "{}".into(), 400, "dataset_id: it is missing").await;
+    check(refresh, JSON, "{}".into(), 400, "dataset_id: missing").await;
     check(refresh, JSON, "{\"dataset_id\":\"x\"}".into(), 400, "dataset_id: \"x\" is not valid").await;
     check(refresh, JSON, "{\"entities\":[]}".into(), 400, "dataset_id is missing").await;
     check(refresh, JSON, "{\"dataset_id\":\"x\",\"entities\":[]}".into(), 400, "dataset_id must be").await;
@@ -456,7 +452,7 @@ async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
         let body = json!({"dataset_id": fetched["dataset_id"], "source": url});
         record(&owner.post("/dataset/update", &body).await, "dataset");
     };
-    for (path, status, text) in [("/gone", 502, "404"), ("/cut.json", 502, "cannot be fetched")] {
+    for (path, status, text) in [("/gone", 502, "404"), ("/cut.json", 502, "failed to fetch the source")] {
         point(source.url(path)).await;
         check(refresh, JSON, fetch(&fetched), status, text).await;
         let answer = owner.ping("POST", &fetched).await;
@@ -621,7 +617,11 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
     let background = processes[0].app.start_background();
     eventually("the record", async || {
-        owner.attempts(&stuck).await.iter().any(|(_, error)| error.as_ref().is_some_and(|text| text.contains("ended")))
+        owner
+            .attempts(&stuck)
+            .await
+            .iter()
+            .any(|(_, error)| error.as_ref().is_some_and(|text| text.contains("stopped")))
     })
     .await;
     release.send(()).expect("the server waits");

@@ -125,9 +125,9 @@ fn redirects_are_followed_five_times() {
     check_unreachable(&server.url("/loop"), "more than 5 redirects");
     let error = fetch(&server.url("/elsewhere")).err().expect("not http");
     assert!(matches!(error, SourceError::BadAddress { .. }), "{error:?}");
-    check_unreachable(&server.url("/local"), "the server answered 302 Found, without an http or https URL to go on to");
+    check_unreachable(&server.url("/local"), "returned 302 Found without an http or https URL to redirect to");
     // Of two servers, the one that did not answer.
-    check_unreachable(&server.url("/closed"), &format!("fetched: 127.0.0.1:{closed} refuses connections"));
+    check_unreachable(&server.url("/closed"), &format!("fetch the source: 127.0.0.1:{closed} refused the connection"));
 }
 
 #[test]
@@ -145,14 +145,14 @@ fn answers_that_are_no_document() {
         "/broken" => Reply::Bytes(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_vec()),
         _ => Reply::Bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone".to_vec()),
     });
-    check_unreachable(&server.url("/none?token=secret"), "the server answered 404 Not Found");
-    check_unreachable(&server.url("/broken"), "the server answered 500 Internal Server Error");
-    check_unreachable(&server.url("/nothing.jsonl"), "answered 204 No Content, which brings no document");
-    check_unreachable(&server.url("/part.jsonl"), "answered 206 Partial Content, which is a part of the document");
-    check_unreachable(&server.url("/brotli.jsonl"), "the content encoding \"br\", which was not asked for");
+    check_unreachable(&server.url("/none?token=secret"), "the server returned 404 Not Found");
+    check_unreachable(&server.url("/broken"), "the server returned 500 Internal Server Error");
+    check_unreachable(&server.url("/nothing.jsonl"), "returned 204 No Content, which contains no document");
+    check_unreachable(&server.url("/part.jsonl"), "returned 206 Partial Content, which contains only part");
+    check_unreachable(&server.url("/brotli.jsonl"), "the content encoding \"br\", which was not requested");
     // Why, without the layers of the client.
-    check_unreachable(&server.url("/nonsense"), "the source cannot be fetched: invalid HTTP version parsed");
-    let closed = "the source cannot be fetched: connection closed before message completed";
+    check_unreachable(&server.url("/nonsense"), "failed to fetch the source: invalid HTTP version parsed");
+    let closed = "failed to fetch the source: connection closed before message completed";
     check_unreachable(&server.url("/nothing-at-all"), closed);
     let unencrypted = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("https://{}/", unencrypted.local_addr().expect("an address"));
@@ -165,7 +165,7 @@ fn answers_that_are_no_document() {
     answering.join().expect("answered");
     for path in ["cut.jsonl", "cut-chunks.jsonl"] {
         let (text, _) = fetch(&server.url(&format!("/{path}"))).expect("the head is fine");
-        assert!(text.contains("! the source cannot be fetched: "), "a cut body must not pass for a whole one: {text}");
+        assert!(text.contains("! failed to fetch the source: "), "a cut body must not pass for a whole one: {text}");
     }
 }
 
@@ -178,7 +178,7 @@ fn addresses_that_cannot_be_fetched() {
     // A port on which nothing listens any more.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
     let url = format!("http://127.0.0.1:{port}/x?token=secret");
-    check_unreachable(&url, "refuses connections");
+    check_unreachable(&url, "refused the connection");
     let error = fetch(&url).err().expect("nothing listens");
     assert!(!error.to_string().contains("secret"), "{error}");
 }

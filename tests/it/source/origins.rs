@@ -183,10 +183,10 @@ async fn each_stage_of_a_fetch_has_its_time() {
     });
     let short = Duration::from_millis(200);
     let client = loopback_client(FetchLimits { answer_timeout: short, ..FetchLimits::default() });
-    check_error(client.open(&server.url("/silent"), None).await, 502, "timed out: the server did not answer");
+    check_error(client.open(&server.url("/silent"), None).await, 502, "timed out: the server did not respond");
     let client = loopback_client(FetchLimits { idle_timeout: short, ..FetchLimits::default() });
     let fetched = document(&client, &server.url("/a.jsonl"), None).await.expect("the head");
-    check_error(text_of(fetched).await, 502, "timed out: nothing came for");
+    check_error(text_of(fetched).await, 502, "timed out: no data arrived for");
     let client = loopback_client(FetchLimits { total_timeout: short, ..FetchLimits::default() });
     // On a busy machine the time may be over before the head is there.
     let whole = match document(&client, &server.url("/a.jsonl"), None).await {
@@ -391,14 +391,14 @@ async fn a_body_that_breaks_off_is_no_shorter_one() {
         let chunks: Vec<Chunk> = vec![Ok(Bytes::from_static(b"{\"a\":1}\n")), Err("connection reset".into())];
         body(chunks)
     };
-    check_error(decode(cut(), DecodeOptions::default()).await, 400, "the body broke off: connection reset");
+    check_error(decode(cut(), DecodeOptions::default()).await, 400, "the body is incomplete: connection reset");
     // The caller's own limits keep their meaning.
     let limit = SourceError::TooLarge { place: None, reason: "larger than limits.body_bytes".to_owned() };
     let chunks: Vec<Chunk> = vec![Ok(Bytes::from_static(b"{\"a\":1}\n")), Err(Box::new(limit))];
     check_error(decode(body(chunks), DecodeOptions::default()).await, 413, "limits.body_bytes");
     let silent = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"{}\n"))]).chain(stream::pending());
     let silent = SourceInput::pushed(silent, Duration::from_millis(100));
-    check_error(decode(silent, DecodeOptions::default()).await, 400, "the body broke off: timed out");
+    check_error(decode(silent, DecodeOptions::default()).await, 400, "the body is incomplete: timed out");
 }
 
 #[tokio::test]
@@ -440,16 +440,16 @@ async fn what_comes_before_the_entities_is_known_with_the_first() {
 #[tokio::test]
 async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
     for (text, expected_status, expected) in [
-        ("", 400, "the document ends where an object should be"),
-        ("[]", 400, "the body must be an object; this is an array"),
-        ("7", 400, "the body must be an object; this is a number"),
-        ("{}", 400, "the member entities is missing"),
-        (r#"{"dataset_id":7}"#, 400, "the member entities is missing"),
-        (r#"{"entities":{}}"#, 400, "entities must be an array; this is an object"),
-        (r#"{"entities":"x"}"#, 400, "entities must be an array; this is a string"),
-        (r#"{"entities":null}"#, 400, "entities must be an array; this is null"),
-        (r#"{"entities":-12.5e10}"#, 400, "entities must be an array; this is a number"),
-        (r#"{"entities":[],"entities":[]}"#, 400, "the member entities comes twice"),
+        ("", 400, "expected an object, but the document ends"),
+        ("[]", 400, "the body must be an object, but is an array"),
+        ("7", 400, "the body must be an object, but is a number"),
+        ("{}", 400, "the array entities is missing"),
+        (r#"{"dataset_id":7}"#, 400, "the array entities is missing"),
+        (r#"{"entities":{}}"#, 400, "entities must be an array, but is an object"),
+        (r#"{"entities":"x"}"#, 400, "entities must be an array, but is a string"),
+        (r#"{"entities":null}"#, 400, "entities must be an array, but is null"),
+        (r#"{"entities":-12.5e10}"#, 400, "entities must be an array, but is a number"),
+        (r#"{"entities":[],"entities":[]}"#, 400, "the member entities occurs twice"),
         (r#"{"entities":[]"#, 400, "the document ends"),
         (r#"{"entities":[]} x"#, 400, "the end of the document"),
         (r#"{"entities":[{}],}"#, 400, "a key in quotes"),
@@ -459,22 +459,22 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         (
             r#"{"entities":[{"a":1},[3]]}"#,
             422,
-            "item 2 (line 1, column 22): an entity must be a JSON object; this is an array",
+            "item 2 (line 1, column 22): an entity must be a JSON object, but this is an array",
         ),
-        (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2 (line 1, column 28): not a JSON number"),
-        (r#"{"entities":[{"a":1},{"a""#, 422, "item 2 (line 1, column 22): the document ends in the middle of it"),
+        (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2 (line 1, column 28): invalid JSON number"),
+        (r#"{"entities":[{"a":1},{"a""#, 422, "item 2 (line 1, column 22): the document ends in the middle of a value"),
     ] {
         check_error(push(pieces(text.as_bytes(), 4)).await, expected_status, expected);
     }
     for (member, expected) in [
-        (r#""7""#, "dataset_id must be the number of a dataset, such as 7; this is a string"),
-        ("-7", "dataset_id must be the number of a dataset, such as 7; this is -7"),
-        ("7.5", "dataset_id must be the number of a dataset, such as 7; this is 7.5"),
-        ("1e-3", "this is 1e-3"),
-        ("99999999999999999999", "this is 99999999999999999999"),
-        ("true", "this is a boolean"),
-        ("[7]", "this is an array"),
-        ("{}", "this is an object"),
+        (r#""7""#, "dataset_id must be a dataset ID, such as 7, but is a string"),
+        ("-7", "dataset_id must be a dataset ID, such as 7, but is -7"),
+        ("7.5", "dataset_id must be a dataset ID, such as 7, but is 7.5"),
+        ("1e-3", "but is 1e-3"),
+        ("99999999999999999999", "but is 99999999999999999999"),
+        ("true", "but is a boolean"),
+        ("[7]", "but is an array"),
+        ("{}", "but is an object"),
     ] {
         let text = format!("{{\"dataset_id\":{member},\"entities\":[]}}");
         let (_, fields) = push(pieces(text.as_bytes(), 9)).await.expect("the entities are fine");

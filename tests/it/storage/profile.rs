@@ -298,7 +298,7 @@ fn missing_or_damaged_profile_is_noticed() {
     let files = Files::new();
     let written = files.write(&some_entities(), &WriteOptions::default());
     let error = files.refused(&written, |bytes| forget_profile(bytes));
-    assert!(error.to_string().contains("its profile has no place"), "{error}");
+    assert!(error.to_string().contains("its profile is misplaced"), "{error}");
     let profile = |reader: &VersionReader| files.bench.runtime.block_on(reader.profile());
 
     for part in 0..4 {
@@ -464,7 +464,7 @@ async fn what_is_asked_wrongly_is_named(owned: Owned) {
         (format!("dataset_id={id}&version=99999999999999999999"), 404, "no version"),
         (format!("dataset_id={id}&alt=1"), 404, "no alternate"),
         (format!("dataset_id={empty}"), 404, "no active version"),
-        (format!("dataset_id={empty}&version=latest"), 404, "no version yet"),
+        (format!("dataset_id={empty}&version=latest"), 404, "no versions yet"),
     ] {
         let answer = owned.call("GET", &format!("/dataset/profile?{query}"), "").await;
         answer.is_error(status);

@@ -159,7 +159,7 @@ fn every_changed_byte_of_shapes_is_found() {
                 let reader = VersionReader::open(&store, &damaged, size, &PartCache::new(0)).await.expect("opened");
                 assert!(reader.verify_checksums(&mut Unbounded).await.is_err(), "byte {at}");
                 let error = reader.shapes(row_group).await.expect_err("damaged").to_string();
-                assert!(error.contains(&format!("the shapes of row group {row_group}")), "{error}");
+                assert!(error.contains(&format!("the path index of row group {row_group}")), "{error}");
             }
         }
     };

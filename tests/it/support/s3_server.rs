@@ -147,7 +147,7 @@ async fn a_bucket_that_does_not_exist_is_named_at_the_start() {
     for output in ended.expect("no panic") {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{message}");
-        assert!(message.contains("the bucket of the store s3://nowhere/strata does not exist"), "{message}");
+        assert!(message.contains("the bucket for the store s3://nowhere/strata does not exist"), "{message}");
     }
     drop(server);
 }

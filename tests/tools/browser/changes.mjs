@@ -39,10 +39,10 @@ async function create(page, name, source) {
   await link(page, "New dataset");
   await page.getByLabel("Name", { exact: true }).fill(name);
   if (source) {
-    await page.getByLabel("are fetched from this URL:").check();
-    await page.getByLabel("URL of the source").fill(source);
+    await page.getByLabel("Fetch from this URL:").check();
+    await page.getByLabel("Source URL").fill(source);
   }
-  await button(page, "Create");
+  await button(page, "Create dataset");
   await page.waitForURL(/\/refresh$/);
   return new URL(page.url()).pathname.replace(/\/refresh$/, "");
 }
@@ -51,12 +51,12 @@ async function upload(page, home, name, text) {
   await page.goto(`${home}/refresh`);
   const file = { name, mimeType: "application/octet-stream", buffer: Buffer.from(text) };
   await page.getByLabel("File", { exact: true }).setInputFiles(file);
-  await button(page, "Upload");
+  await button(page, "Upload file");
 }
 
 async function uploads(page, home) {
   await upload(page, home, "stations.csv", 'station,bikes,"city, part"\nA,1,Köln\nB,2,Paris\nC,3,Porto\n');
-  await page.locator(".done", { hasText: "Version 1 is made: 3 entities." }).waitFor();
+  await page.locator(".done", { hasText: "Version 1 was created with 3 entities." }).waitFor();
   await link(page, "version 1");
   assert.equal(await page.locator("#result").innerText(), "1 to 3 of 3 entities");
   await upload(page, home, "stations.json", '[{"station":"A"},\n {"station":');
@@ -65,17 +65,17 @@ async function uploads(page, home) {
 }
 
 async function schedule(page) {
-  const field = page.getByLabel("Cron expression in UTC");
+  const field = page.getByLabel("Cron expression (UTC)");
   await field.fill("0 2 * *");
-  await button(page, "Save");
+  await button(page, "Save schedule");
   await page.locator("#schedule-problem").waitFor();
   assert.equal(await field.inputValue(), "0 2 * *");
   await field.fill("0 2 * * *");
-  await button(page, "Show its times");
-  await page.getByRole("heading", { name: "Its next five times, if you save it" }).waitFor();
+  await button(page, "Preview next runs");
+  await page.getByRole("heading", { name: "Next five runs if you save this schedule" }).waitFor();
   assert.equal(await page.locator(".times li").count(), 5);
-  await button(page, "Save");
-  await page.locator(".done", { hasText: "The schedule is saved." }).waitFor();
+  await button(page, "Save schedule");
+  await page.locator(".done", { hasText: "The schedule was saved." }).waitFor();
   assert.equal(await page.locator(".times li").count(), 5);
 }
 
@@ -83,7 +83,7 @@ async function schedule(page) {
 async function progress(page, scripts) {
   slow = null;
   await button(page, "Refresh now");
-  const running = page.getByRole("heading", { name: "A refresh runs" });
+  const running = page.getByRole("heading", { name: "A refresh is running" });
   await running.waitFor();
   const bytes = page.locator("[data-bytes]");
   if (scripts) {
@@ -97,12 +97,12 @@ async function progress(page, scripts) {
 }
 
 async function ping(page) {
-  await button(page, "Show the ping URL");
+  await button(page, "Show ping URL");
   const shown = page.locator("#ping");
   const before = await shown.inputValue();
   assert.match(before, /\/ping\//);
   await page.locator("section[aria-labelledby=by-ping] summary").click();
-  await button(page, "Replace the ping URL");
+  await button(page, "Replace ping URL");
   await page.locator(".done").waitFor();
   assert.notEqual(await shown.inputValue(), before);
   assert.equal((await fetch(before)).status, 404);
@@ -124,8 +124,8 @@ async function checked(page, { body, signature }, secret) {
 async function webhook(page, home, scripts) {
   await tab(page, "Webhook");
   await page.getByLabel("URL", { exact: true }).fill(`${server.base}/hook`);
-  await page.getByLabel("with a secret that is made now and shown once").check();
-  await button(page, "Register");
+  await page.getByLabel("Sign with a new secret that strata generates and shows only once").check();
+  await button(page, "Register webhook");
   const secret = await page.locator("#made").inputValue();
   const copy = page.locator("#made + .copy");
   if (scripts) await copy.waitFor();
@@ -144,9 +144,9 @@ async function webhook(page, home, scripts) {
     await page.reload();
     return (await delivery.innerText()).includes("status 204");
   });
-  await link(page, "Delete it…");
-  await button(page, "Delete the webhook");
-  await page.locator(".done", { hasText: "The webhook is deleted." }).waitFor();
+  await link(page, "Delete webhook…");
+  await button(page, "Delete webhook");
+  await page.locator(".done", { hasText: "The webhook was deleted." }).waitFor();
   assert.equal(await delivery.count(), 1);
 }
 
@@ -164,7 +164,7 @@ async function usage(page, home) {
   const total = await page.locator("tfoot td").allInnerTexts();
   assert.ok(Number(total[0]) >= 2 && Number(total[1]) >= 1, total.join());
   await link(page, "7 days");
-  await page.getByRole("heading", { name: "Reads of the last 7 days" }).waitFor();
+  await page.getByRole("heading", { name: "Requests in the last 7 days" }).waitFor();
 }
 
 async function diff(page) {
@@ -175,7 +175,7 @@ async function diff(page) {
   await page.getByRole("heading", { name: /^Version 1 and version 2/ }).waitFor();
   const records = page.locator(".record");
   const all = await records.count();
-  const kinds = page.getByRole("navigation", { name: "Kinds of records" });
+  const kinds = page.getByRole("navigation", { name: "Change types" });
   await kinds.getByRole("link", { name: /^Changed/ }).click();
   await page.waitForURL(/change_type=modified/);
   const changed = await records.count();
@@ -184,7 +184,7 @@ async function diff(page) {
   assert.ok((await page.locator(".record del").count()) > 0 && (await page.locator(".record ins").count()) > 0);
   assert.equal(await page.locator(".compared tr.same").count(), 0);
   assert.match(await page.locator("table.summary").innerText(), /bikes/);
-  await link(page, "Show what is equal, too");
+  await link(page, "Show unchanged fields");
   await page.waitForURL(/view=whole/);
   assert.ok((await page.locator(".compared tr.same").count()) > 0);
   await kinds.getByRole("link", { name: /^Removed/ }).click();
@@ -206,33 +206,33 @@ async function edits(page, other, home, scripts) {
   const broken = before.replace("20", "020");
   await text(page).fill(broken);
   if (scripts) {
-    await page.locator(".json-state", { hasText: "Line 3, column 12: this is no JSON value." }).waitFor();
+    await page.locator(".json-state", { hasText: "Line 3, column 12: this is not a JSON value." }).waitFor();
   }
-  await button(page, "See what changes");
+  await button(page, "Preview changes");
   assert.match(await page.locator("#problem").innerText(), /line 3/i);
   assert.equal(await text(page).inputValue(), broken);
 
   await text(page).fill(before.replace("20", "21"));
-  await button(page, "See what changes");
+  await button(page, "Preview changes");
   assert.match(await page.locator("#preview ~ .scroll tbody tr").innerText(), /bikes.*20.*21/s);
-  await button(page, "Save");
-  await page.locator(".done", { hasText: "Saved. The alternate has 3 entities." }).waitFor();
+  await button(page, "Save changes");
+  await page.locator(".done", { hasText: "Your changes were saved. The alternate now has 3 entities." }).waitFor();
 
   // Of two editors, the second one is told, and merges.
   const editor = `${home}/v2/alternate/edit?position=1`;
   await page.goto(editor);
   await other.goto(editor);
   await text(other).fill((await text(other).inputValue()).replace("21", "22"));
-  await button(other, "Save");
+  await button(other, "Save changes");
   await other.locator(".done").waitFor();
   await text(page).fill((await text(page).inputValue()).replace("Paris", "Lyon"));
-  await button(page, "Save");
-  await page.locator(".problem", { hasText: "Somebody else saved first" }).waitFor();
+  await button(page, "Save changes");
+  await page.locator(".problem", { hasText: "Another user saved changes first" }).waitFor();
   assert.match(await page.locator("#theirs ~ .scroll").first().innerText(), /bikes.*21.*22/s);
   assert.match(await text(page).inputValue(), /Lyon/);
-  await button(page, "Make my changes in the newer entity");
-  await page.locator(".note", { hasText: "Your changes are made" }).waitFor();
-  await button(page, "Save");
+  await button(page, "Merge my changes");
+  await page.locator(".note", { hasText: "Your changes were merged" }).waitFor();
+  await button(page, "Save changes");
   await page.locator(".done").waitFor();
   const api = `${baseUrl}${home.replace("/ui/", "/api/")}/v2`;
   const alternate = async () => (await fetch(`${api}/alt/`)).json();
@@ -240,21 +240,21 @@ async function edits(page, other, home, scripts) {
 
   await link(page, "Add entities");
   await page.getByLabel("Entity as JSON, or an array of entities").fill('[{"station":"E"},{"station":"F"}]');
-  await button(page, "Save");
+  await button(page, "Save changes");
   await link(page, "Remove entities");
   await page.getByLabel("Positions").fill("0, 3");
-  await button(page, "See what goes");
+  await button(page, "Preview removal");
   await page.getByRole("button", { name: /^Remove/ }).click();
-  await page.locator(".done", { hasText: "The alternate has 3 entities." }).waitFor();
+  await page.locator(".done", { hasText: "The alternate now has 3 entities." }).waitFor();
   assert.deepEqual((await alternate()).map(({ station }) => station), ["B", "D", "F"]);
-  await link(page, "See what it differs in");
+  await link(page, "View changes");
   await page.getByRole("heading", { name: /^Version 2 and version 2, alternate/ }).waitFor();
   assert.equal(await page.locator(".record").count(), 4);
 
   await page.goto(`${home}/v2/alternate`);
-  await link(page, "Delete the alternate…");
-  await button(page, "Delete the alternate");
-  await page.locator(".done", { hasText: "The alternate is deleted." }).waitFor();
+  await link(page, "Delete alternate…");
+  await button(page, "Delete alternate");
+  await page.locator(".done", { hasText: "The alternate was deleted." }).waitFor();
   assert.equal((await fetch(`${api}/alt/`)).status, 404);
   assert.deepEqual(await (await fetch(`${api}/`)).json(), STATIONS);
 }

@@ -120,15 +120,15 @@ const FORMS = [
     `${home}/v2/alternate/edit?position=1`,
     async () => {
       await page.getByLabel("Entity as JSON").fill(JSON.stringify({ [RUNS[0]]: RUNS, text: REORDERS }));
-      await page.getByRole("button", { name: "See what changes" }).click();
-      await page.getByRole("heading", { name: "What saving changes" }).waitFor();
+      await page.getByRole("button", { name: "Preview changes" }).click();
+      await page.getByRole("heading", { name: "Preview of your changes" }).waitFor();
     },
   ],
   [
     `${home}/v2/alternate/edit?position=1`,
     async () => {
       await page.getByLabel("Entity as JSON").fill(`{"a": ${RUNS[0]}`);
-      await page.getByRole("button", { name: "Save" }).click();
+      await page.getByRole("button", { name: "Save changes" }).click();
       await page.locator("#problem").waitFor();
     },
   ],
@@ -136,15 +136,15 @@ const FORMS = [
     `${home}/v2/alternate/remove`,
     async () => {
       await page.getByLabel("Positions").fill("0-9");
-      await page.getByRole("button", { name: "See what goes" }).click();
+      await page.getByRole("button", { name: "Preview removal" }).click();
       await page.locator(".compared").first().waitFor();
     },
   ],
   [
     `${home}/refresh`,
     async () => {
-      await page.getByLabel("Cron expression in UTC").fill(RUNS[0]);
-      await page.getByRole("button", { name: "Save" }).click();
+      await page.getByLabel("Cron expression (UTC)").fill(RUNS[0]);
+      await page.getByRole("button", { name: "Save schedule" }).click();
       await page.locator("#schedule-problem").waitFor();
     },
   ],
@@ -154,7 +154,7 @@ const FORMS = [
       const buffer = Buffer.from(`[{"a":${RUNS[0]}`);
       const name = "<img src=x onerror=globalThis.ran=1>.json";
       await page.getByLabel("File", { exact: true }).setInputFiles({ name, mimeType: "text/html", buffer });
-      await page.getByRole("button", { name: "Upload" }).click();
+      await page.getByRole("button", { name: "Upload file" }).click();
       await page.locator("#file-problem").waitFor();
     },
   ],
@@ -162,7 +162,7 @@ const FORMS = [
     `${home}/webhook`,
     async () => {
       await page.getByLabel("URL", { exact: true }).fill(RUNS[4]);
-      await page.getByRole("button", { name: "Replace" }).click();
+      await page.getByRole("button", { name: "Replace webhook" }).click();
       await page.locator("#url-problem").waitFor();
     },
   ],
@@ -170,9 +170,9 @@ const FORMS = [
     "/ui/new",
     async () => {
       await page.getByLabel("Name", { exact: true }).fill(RUNS[0]);
-      await page.getByLabel("are fetched from this URL:").check();
-      await page.getByLabel("URL of the source").fill(RUNS[5]);
-      await page.getByRole("button", { name: "Create" }).click();
+      await page.getByLabel("Fetch from this URL:").check();
+      await page.getByLabel("Source URL").fill(RUNS[5]);
+      await page.getByRole("button", { name: "Create dataset" }).click();
       await page.locator("#source-problem").waitFor();
     },
   ],

@@ -72,7 +72,7 @@ async function columns() {
   await page.keyboard.press("Escape");
   await panel.getByRole("checkbox").first().waitFor({ state: "detached" });
   await panel.locator("summary").press("Enter");
-  await panel.getByRole("button", { name: "Show all as they come" }).click();
+  await panel.getByRole("button", { name: "Show all in the original order" }).click();
   assert.deepEqual((await heads()).slice(0, 3), ["#", first, second]);
 }
 
@@ -220,7 +220,7 @@ async function tooLong() {
   // 31 bytes, of 20 characters.
   const text = `{"a":"${"é".repeat(11)}x"}`;
   await page.locator("#json").fill(text);
-  await says("The text has 31 bytes; the editor takes 30. It is not sent.");
+  await says("The text is 31 bytes long, but the editor accepts at most 30.");
   await page.getByRole("button", { name: "Send it" }).click();
   assert.equal(new URL(page.url()).pathname, "/ui/sign-in");
   assert.equal(await page.locator("#json").inputValue(), text);
@@ -237,20 +237,20 @@ async function json() {
   const cases = [
     ['{"n": 123456789012345678901234567890.0, "a": [1e400, -0, "\\u00e9\\n"]}', ""],
     ["", ""],
-    ['{"a": 1,\n "b": 01}', "Line 2, column 7: this is no JSON value."],
+    ['{"a": 1,\n "b": 01}', "Line 2, column 7: this is not a JSON value."],
     ['{"a": [1, 2}', "Line 1, column 12: “,” or “]” is missing."],
     ['{"a" 1}', "Line 1, column 6: “:” is missing."],
-    ["{'a': 1}", "Line 1, column 2: a key in double quotes is missing."],
-    ['{"é🦀": tru}', "Line 1, column 8: this is no JSON value."],
-    ['{"a": "a\nb"}', "Line 1, column 9: a string holds no line breaks and control characters: write \\n."],
-    ['{"a": "\\x"}', "Line 1, column 8: there is no such escape."],
+    ["{'a': 1}", "Line 1, column 2: expected a key in double quotes."],
+    ['{"é🦀": tru}', "Line 1, column 8: this is not a JSON value."],
+    ['{"a": "a\nb"}', "Line 1, column 9: strings cannot contain line breaks or control characters: write \\n."],
+    ['{"a": "\\x"}', "Line 1, column 8: invalid escape sequence."],
     ['{"a": "\\ud83e\\udd80 \\uD83E\\uDD80"}', ""],
-    ['{"a": "\\ud83e"}', "Line 1, column 8: this is half of a surrogate pair."],
-    ['{"a": "\\uDD80\\ud83e"}', "Line 1, column 8: this is half of a surrogate pair."],
-    ['{"a": [1,]}', "Line 1, column 10: this is no JSON value."],
-    ["{} 2", "Line 1, column 4: there is more than one value."],
-    ["[1, 2]", "Line 1, column 1: an entity is an object: “{” is missing."],
-    [`{"a":${"[".repeat(128)}${"]".repeat(128)}}`, "Line 1, column 133: more than 128 levels."],
+    ['{"a": "\\ud83e"}', "Line 1, column 8: unpaired surrogate."],
+    ['{"a": "\\uDD80\\ud83e"}', "Line 1, column 8: unpaired surrogate."],
+    ['{"a": [1,]}', "Line 1, column 10: this is not a JSON value."],
+    ["{} 2", "Line 1, column 4: unexpected text after the value."],
+    ["[1, 2]", "Line 1, column 1: an entity must be an object: “{” is missing."],
+    [`{"a":${"[".repeat(128)}${"]".repeat(128)}}`, "Line 1, column 133: more than 128 nesting levels."],
     [`{"a":${"[".repeat(127)}1${"]".repeat(127)}}`, ""],
   ];
   for (const [text, expected] of cases) {
@@ -264,11 +264,11 @@ async function json() {
   // Where there may be several.
   await withElements('<label for="json">Entities</label><textarea id="json" data-json="several"></textarea>');
   for (const [text, expected] of [
-    ["[{}, 1]", "Line 1, column 6: an entity is an object: “{” is missing."],
+    ["[{}, 1]", "Line 1, column 6: an entity must be an object: “{” is missing."],
     ['[{"a": 1}, {}]', ""],
-    ["[[{}]]", "Line 1, column 2: an entity is an object: “{” is missing."],
+    ["[[{}]]", "Line 1, column 2: an entity must be an object: “{” is missing."],
     ["[]", ""],
-    ["[{},]", "Line 1, column 5: an entity is an object: “{” is missing."],
+    ["[{},]", "Line 1, column 5: an entity must be an object: “{” is missing."],
     ["{}", ""],
   ]) {
     await page.locator("#json").fill(text);

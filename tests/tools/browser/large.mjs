@@ -107,8 +107,8 @@ async function counts() {
   await browser.open(page, `${home}/active/?count=true&filter=group:group+7&filter_lt=n:${entities / 2}`);
   assert.equal(await page.locator(".big").innerText(), `${shown(entities / 20)} entities`);
   await browser.open(page, `${home}/active/profile`);
-  await page.getByRole("link", { name: "Histogram with round ends of score" }).click();
-  await page.getByText("A range begins with its first number").waitFor();
+  await page.getByRole("link", { name: "Histogram with round boundaries of score" }).click();
+  await page.getByText("Each range includes its lower bound").waitFor();
   const bars = await page.locator("table:has(a[tabindex='-1']) td.number").allInnerTexts();
   const sum = bars.map((bar) => Number(bar.split(" ")[0].replaceAll(",", ""))).reduce((one, other) => one + other);
   assert.equal(sum, entities);

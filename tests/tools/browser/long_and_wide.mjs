@@ -118,10 +118,10 @@ const text = page.getByLabel("Entity as JSON");
 const entity = JSON.parse(await text.inputValue());
 assert.equal(Object.keys(entity).length + Object.keys(entity.in).length, PATHS + 2);
 await text.fill(JSON.stringify({ ...entity, "path 8": "edited, too", new: 1 }));
-await page.getByRole("button", { name: "See what changes" }).click();
+await page.getByRole("button", { name: "Preview changes" }).click();
 await page.locator("#preview").waitFor();
 await look("a change of an entity of many paths");
-await page.getByRole("button", { name: "Save" }).click();
+await page.getByRole("button", { name: "Save changes" }).click();
 await page.locator(".done").waitFor();
 await browser.open(page, `${wide}/diff?v1=2&v2=2&alt=true`);
 const changed = await page.locator("table.summary th[scope=row]").allInnerTexts();
@@ -129,8 +129,8 @@ assert.deepEqual(changed.sort(), ["new", "path 7", "path 8"]);
 // A text that is too long is not sent, and stays.
 await browser.open(page, `${long}/v2/alternate/edit?position=3`);
 await page.getByLabel("Entity as JSON").fill(JSON.stringify({ text: "x".repeat(6_500_000) }));
-await page.getByRole("button", { name: "See what changes" }).click();
-await page.locator(".json-state", { hasText: "the editor takes 6,291,456. It is not sent." }).waitFor();
+await page.getByRole("button", { name: "Preview changes" }).click();
+await page.locator(".json-state", { hasText: "the editor accepts at most 6,291,456." }).waitFor();
 assert.match(page.url(), /edit\?position=3$/);
 await look("a text that is too long");
 

@@ -34,7 +34,7 @@ async function browse(page, home) {
   await page.getByLabel("Field", { exact: true }).fill("n");
   await page.getByLabel("Comparison").selectOption("is at least");
   await page.getByLabel("Value", { exact: true }).fill("100");
-  await page.getByLabel("Sort").fill("n:desc");
+  await page.getByLabel("Sort by").fill("n:desc");
   await page.getByRole("button", { name: "Apply" }).click();
   await page.waitForURL(/filter_gte=n:100/);
   assert.equal(await result.innerText(), "1 to 10 of 10 entities");
@@ -65,12 +65,12 @@ async function browse(page, home) {
   await page.locator(".fields").getByRole("link", { name: "contains…" }).first().click();
   assert.equal(await page.getByLabel("Field", { exact: true }).inputValue(), "city");
   await page.getByLabel("Value", { exact: true }).fill("AR");
-  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("button", { name: "Search" }).click();
   await page.waitForURL(/filter_contains=city:AR/);
   assert.equal(await result.innerText(), "1 to 50 of 60 entities");
 
-  await page.getByRole("link", { name: "Why this long?" }).click();
-  await page.getByRole("heading", { name: "Its stages" }).waitFor();
+  await page.getByRole("link", { name: "Explain this query" }).click();
+  await page.getByRole("heading", { name: "Stages" }).waitFor();
   assert.ok((await page.locator(".stages tbody tr").count()) >= 4);
   await page.getByRole("link", { name: "Back to the entities" }).click();
   await page.waitForURL(/filter_contains=city:AR/);
@@ -92,10 +92,10 @@ async function versions(page, home) {
   };
   await act("Pin version 1", "Pin version 1", "pin");
   assert.match(await page.locator(".timeline li.active").innerText(), /Version 1/);
-  await act("Unpin…", "Unpin", "unpin");
-  await act("Freeze at version 2", "Freeze the dataset", "freeze");
+  await act("Unpin version…", "Unpin version", "unpin");
+  await act("Freeze at version 2", "Freeze dataset", "freeze");
   assert.equal((await fetch(baseUrl + home.replace("/ui/", "/api/") + "/active/")).status, 410);
-  await act("Unfreeze…", "Unfreeze", "unfreeze");
+  await act("Unfreeze dataset…", "Unfreeze dataset", "unfreeze");
   // A page that says what would happen can be left.
   await page.getByRole("link", { name: "Freeze at version 1" }).click();
   await page.getByRole("link", { name: "Cancel" }).click();
@@ -105,43 +105,43 @@ async function versions(page, home) {
 async function settings(page, home) {
   await page.goto(`${home}/settings`);
   await page.getByLabel("Description").fill("Cities & <others>");
-  await page.getByLabel("private: reading it needs a key").check();
-  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByLabel("Private: only users with the key can query the dataset").check();
+  await page.getByRole("button", { name: "Save settings", exact: true }).click();
   await page.locator(".done").waitFor();
   assert.match(await page.locator(".heading").innerText(), /Cities & <others>/);
   const api = baseUrl + home.replace("/ui/", "/api/");
   const read = (key) => fetch(`${api}/active/?limit=1`, { headers: { Authorization: `Bearer ${key}` } });
-  await page.getByRole("button", { name: "Show the key" }).click();
+  await page.getByRole("button", { name: "Show key" }).click();
   const key = await page.locator("#private-key").inputValue();
   assert.equal((await read(key)).status, 200);
   await page.locator("section[aria-labelledby=key] summary").click();
-  await page.getByRole("button", { name: "Replace the key" }).click();
+  await page.getByRole("button", { name: "Replace key" }).click();
   await page.locator(".done").waitFor();
   assert.equal((await read(key)).status, 403);
 
   // The index, and a source whose query is shown when it is asked for.
-  await page.getByLabel("Always, one path in a line").fill("at.x\ncity");
-  await page.getByRole("button", { name: "Save the index" }).click();
+  await page.getByLabel("Always index (one path per line)").fill("at.x\ncity");
+  await page.getByRole("button", { name: "Save index" }).click();
   await page.locator(".done").waitFor();
-  assert.equal(await page.getByLabel("Always, one path in a line").inputValue(), "at.x\ncity");
+  assert.equal(await page.getByLabel("Always index (one path per line)").inputValue(), "at.x\ncity");
 }
 
 async function account(page, password, next) {
   await page.goto("/ui/account");
   await page.getByLabel("New token").fill("from a browser");
-  await page.getByRole("button", { name: "Make token" }).click();
+  await page.getByRole("button", { name: "Create token" }).click();
   const made = await page.locator(".done input").inputValue();
   const list = await fetch(`${baseUrl}/dataset/list`, { headers: { Authorization: `Bearer ${made.trim()}` } });
   assert.equal(list.status, 200);
-  await page.getByRole("link", { name: "Delete the token from a browser" }).click();
-  await page.getByRole("button", { name: "Delete the token" }).click();
+  await page.getByRole("link", { name: "Delete token from a browser" }).click();
+  await page.getByRole("button", { name: "Delete token" }).click();
   await page.locator(".done").waitFor();
-  await page.getByRole("button", { name: /^End the session/ }).first().click();
+  await page.getByRole("button", { name: /^End session/ }).first().click();
   await page.locator(".done").waitFor();
   await page.getByLabel("Current password").fill(password);
   await page.getByLabel("New password", { exact: true }).fill(next);
-  await page.getByLabel("New password, again").fill(next);
-  await page.getByRole("button", { name: "Change the password" }).click();
+  await page.getByLabel("Confirm new password").fill(next);
+  await page.getByRole("button", { name: "Change password" }).click();
   await page.locator(".done").waitFor();
 }
 

@@ -49,7 +49,7 @@ export const PAGES = [
   { name: "pin", path: `${COUNTRIES}/manage/pin?version=1`, as: "owner", ready: "form.line button" },
   { name: "freeze", path: `${COUNTRIES}/manage/freeze?version=1`, as: "owner", ready: "button.danger" },
   {
-    name: "why this long",
+    name: "explain",
     path: `${COUNTRIES}/v1/explain?filter=region:europe`,
     as: "owner",
     ready: ".stages",
@@ -94,7 +94,7 @@ export const PAGES = [
     act: async (page) => {
       const text = page.getByLabel("Entity as JSON");
       await text.fill((await text.inputValue()).replace('"bikes": 0', '"bikes": 9'));
-      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByRole("button", { name: "Preview changes" }).click();
       await page.locator("#preview").waitFor();
     },
   },
@@ -107,10 +107,10 @@ export const PAGES = [
     as: "both",
     ready: ".path",
     picture: "histogram",
-    shows: "text=A range begins with its first number",
+    shows: "text=Each range includes its lower bound",
     act: async (page) => {
       await page.getByRole("link", { name: /^Histogram/ }).first().click();
-      await page.getByText("A range begins with its first number").waitFor();
+      await page.getByText("Each range includes its lower bound").waitFor();
     },
   },
   { name: "account", path: "/ui/account", as: "owner", ready: "#old" },

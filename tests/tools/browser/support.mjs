@@ -92,7 +92,7 @@ export class Browser {
 export async function signIn(page, email, password) {
   await page.goto("/");
   await page.getByRole("link", { name: "Sign in" }).click();
-  await page.getByLabel("E-mail address").fill(email);
+  await page.getByLabel("Email address").fill(email);
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("button", { name: "Sign out" }).waitFor();

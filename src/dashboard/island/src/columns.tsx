@@ -125,7 +125,7 @@ class Columns {
         </summary>
         {isOpen && (
           <div class="list">
-            <p class="quiet">This browser remembers them for this dataset.</p>
+            <p class="quiet">This browser remembers your choice for this dataset.</p>
             <ol>
               {order.map((name, at) => (
                 <li key={name}>
@@ -153,7 +153,7 @@ class Columns {
               ))}
             </ol>
             <button type="button" onClick={() => this.change({ order: this.names, hidden: [] })}>
-              Show all as they come
+              Show all in the original order
             </button>
           </div>
         )}

@@ -40,7 +40,7 @@ async function fill(link: HTMLAnchorElement): Promise<void> {
   const entities = `${count.toLocaleString("en")} ${count === 1 ? "entity" : "entities"}`;
   // Where none are shown, the words before are a sentence.
   const isSentence = (link.parentElement?.textContent ?? "").includes(".");
-  link.replaceWith(isSentence ? `${entities} in all` : `of ${entities}`);
+  link.replaceWith(isSentence ? `${entities} in total` : `of ${entities}`);
 }
 
 export function fillCounts(): void {

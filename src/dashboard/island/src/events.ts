@@ -10,14 +10,14 @@ interface Progress {
 
 /** Stages, in the words of the page. */
 const SENTENCES: Record<string, string> = {
-  waiting: "It waits for its source, or for its turn.",
-  receiving: "Its source is being received.",
-  decoding: "Its entities are being decoded.",
-  writing: "The version is being written.",
-  publishing: "The version is being published.",
-  running: "It runs in another process of the service.",
-  done: "It has made a version.",
-  failed: "It has failed.",
+  waiting: "Waiting for the source or a permit.",
+  receiving: "Receiving data.",
+  decoding: "Decoding the entities.",
+  writing: "Writing the version.",
+  publishing: "Publishing the version.",
+  running: "The refresh is running on another node.",
+  done: "The refresh created a version.",
+  failed: "The refresh failed.",
 };
 
 /** A size as the page has it. */

@@ -30,7 +30,7 @@ class Reader {
 
   value(level: number): void {
     const first = this.next();
-    if ((first === "{" || first === "[") && level > LEVELS) this.fail(`more than ${LEVELS} levels`);
+    if ((first === "{" || first === "[") && level > LEVELS) this.fail(`more than ${LEVELS} nesting levels`);
     if (first === "{") this.list("}", () => this.member(level));
     else if (first === "[") this.list("]", () => this.value(level + 1));
     else if (first === '"') this.string();
@@ -53,7 +53,7 @@ class Reader {
   }
 
   private member(level: number): void {
-    if (this.next() !== '"') this.fail("a key in double quotes is missing");
+    if (this.next() !== '"') this.fail("expected a key in double quotes");
     this.string();
     if (this.next() !== ":") this.fail("“:” is missing");
     this.at += 1;
@@ -64,18 +64,18 @@ class Reader {
     this.at += 1;
     for (;;) {
       const character = this.text.charAt(this.at);
-      if (character === "") this.fail("the string does not end");
-      if (character < " ") this.fail("a string holds no line breaks and control characters: write \\n");
+      if (character === "") this.fail("the string is not closed");
+      if (character < " ") this.fail("strings cannot contain line breaks or control characters: write \\n");
       if (character === '"') break;
       if (character === "\\") {
         const escape = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/.exec(this.text.slice(this.at, this.at + 6));
-        if (!escape) this.fail("there is no such escape");
+        if (!escape) this.fail("invalid escape sequence");
         // Half of a pair is no character.
         if (/^\\u[dD][89abAB]/.test(escape[0])) {
           const pair = /^\\u[0-9a-fA-F]{4}\\u[dD][c-fC-F][0-9a-fA-F]{2}/.test(this.text.slice(this.at, this.at + 12));
-          if (!pair) this.fail("this is half of a surrogate pair");
+          if (!pair) this.fail("unpaired surrogate");
           this.at += 6;
-        } else if (/^\\u[dD][c-fC-F]/.test(escape[0])) this.fail("this is half of a surrogate pair");
+        } else if (/^\\u[dD][c-fC-F]/.test(escape[0])) this.fail("unpaired surrogate");
         this.at += escape[0].length;
       } else this.at += 1;
     }
@@ -86,7 +86,7 @@ class Reader {
     const pattern = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null)(?!\w)/y;
     pattern.lastIndex = this.at;
     const word = pattern.exec(this.text);
-    if (!word) this.fail(first ? "this is no JSON value" : "a value is missing");
+    if (!word) this.fail(first ? "this is not a JSON value" : "a value is missing");
     this.at += word[0].length;
   }
 
@@ -94,12 +94,12 @@ class Reader {
   entity(several: boolean): void {
     const first = this.next();
     if (several && first === "[") return this.list("]", () => this.entity(false));
-    if (first !== "{") this.fail("an entity is an object: “{” is missing");
+    if (first !== "{") this.fail("an entity must be an object: “{” is missing");
     this.value(1);
   }
 
   end(): void {
-    if (this.next() !== "") this.fail("there is more than one value");
+    if (this.next() !== "") this.fail("unexpected text after the value");
   }
 }
 

@@ -17,7 +17,9 @@ function tooLong(field: HTMLTextAreaElement): string {
   if (!most || field.value.length * 3 <= most) return "";
   const bytes = new TextEncoder().encode(field.value).length;
   const shown = (number: number) => number.toLocaleString("en");
-  return bytes > most ? `The text has ${shown(bytes)} bytes; the editor takes ${shown(most)}. It is not sent.` : "";
+  return bytes > most
+    ? `The text is ${shown(bytes)} bytes long, but the editor accepts at most ${shown(most)}.`
+    : "";
 }
 
 export function checkJson(): void {

@@ -55,7 +55,7 @@ impl Drop for Claim {
                 let _ = renewing.await;
             }
             if let Err(error) = catalog.release_export(&name, &maker).await {
-                tracing::debug!(%error, "a claim on an export ends by itself");
+                tracing::debug!(%error, "failed to release claim on export");
             }
         });
     }

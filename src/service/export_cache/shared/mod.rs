@@ -147,7 +147,7 @@ impl Asked {
     async fn find(&self, taker: Taker) -> Found {
         let catalog = &self.shared.catalog;
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            tracing::debug!(cause = %Causes(error), "an export is not looked for in the store: the catalog fails");
+            tracing::debug!(error = %Causes(error), "failed to look up shared export");
             Found::Nothing
         };
         if taker == Taker::Client {
@@ -202,7 +202,7 @@ impl Asked {
     /// Notes that what the store has is none, or cannot be fetched at the moment.
     async fn lost(&self, export: &SharedExport, error: &ObjectError) {
         let SharedExports { catalog, store, .. } = &*self.shared;
-        tracing::warn!(cause = %Causes(error), path = export.path, "an export in the store cannot be used; it is made");
+        tracing::warn!(error = %Causes(error), path = export.path, "failed to fetch shared export; rebuilding it");
         let outcome = match error {
             ObjectError::Busy => "busy",
             error if error.is_for_good() => "damaged",
@@ -235,7 +235,7 @@ impl SharedExports {
         }
         let counted = |outcome: &'static str| metrics().shared_exports.of([outcome.into()]).increment(1);
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            tracing::warn!(cause = %Causes(error), "an export is not shared with the other servers");
+            tracing::warn!(error = %Causes(error), "failed to share export with other nodes");
             counted("failed");
             true
         };
@@ -282,7 +282,7 @@ impl SharedExports {
 fn is_the_same(first: &SharedExport, made: &MadeFile) -> bool {
     let is_same = (first.size_bytes, first.checksum) == (made.bytes, object::checksum(made));
     if !is_same {
-        tracing::error!(path = first.path, "an export was made with other bytes than another server's; it is dropped");
+        tracing::error!(path = first.path, "dropped export that differs from the shared one");
     }
     is_same
 }

@@ -41,9 +41,9 @@ pub(super) enum ObjectError {
     #[error(transparent)]
     Store(#[from] StorageError),
     /// Others are on their way, and hold all places for too long.
-    #[error("the store is too slow with others")]
+    #[error("timed out waiting for a store request slot")]
     Busy,
-    #[error("the export's file")]
+    #[error("failed to read the export file")]
     File(#[from] std::io::Error),
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn write(
         && let Err(error) = writer.abort().await
     {
         // Nothing was begun, or it costs room until the store's own rule removes it.
-        tracing::debug!(%error, "the parts of a failed upload could not be removed");
+        tracing::debug!(%error, "failed to remove uploaded parts");
     }
     written
 }
@@ -115,7 +115,7 @@ async fn write_to(writer: &mut BufWriter, files: &Arc<Files>, made: &Arc<MadeFil
 pub(super) async fn remove(store: &Store, path: &str) {
     match store.objects().delete(&ObjectPath::from(path)).await {
         Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-        Err(error) => tracing::debug!(%error, path, "an export is not removed from the store yet"),
+        Err(error) => tracing::debug!(%error, path, "failed to remove export from the store"),
     }
 }
 
@@ -137,7 +137,7 @@ impl Blocks {
         let blocks = bytes.div_ceil(BLOCK_BYTES);
         let trailer = fetch(store.clone(), path.clone(), bytes..bytes + 4 * blocks).await?;
         if crc32fast::hash(&trailer) != export.checksum {
-            return Err(ObjectError::Damaged("its checksums do not have theirs"));
+            return Err(ObjectError::Damaged("its checksum list does not match the recorded checksum"));
         }
         let sums: Arc<[u32]> = trailer.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
         let (piece_bytes, at_once) = match taker {
@@ -199,7 +199,7 @@ pub(super) fn verified(
     start: u64,
     end: u64,
 ) -> BoxStream<'static, Result<Bytes, ReadError>> {
-    let other = || unreadable(std::io::Error::other("an export was made with other bytes than before"));
+    let other = || unreadable(std::io::Error::other("the rebuilt export differs from the previous one"));
     let state = (chunks, BytesMut::new(), start);
     stream::try_unfold(state, move |(mut chunks, mut pending, at)| {
         let sums = sums.clone();

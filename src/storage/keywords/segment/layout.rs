@@ -165,40 +165,40 @@ pub(super) fn unpack(part: &'static str, bytes: &[u8], max_count: usize) -> Resu
     if bytes.is_empty() {
         return Ok((vec![SEPARATOR], Vec::new()));
     }
-    let (lengths, frames) = bytes.split_first_chunk::<12>().ok_or_else(|| damaged("it is cut off"))?;
+    let (lengths, frames) = bytes.split_first_chunk::<12>().ok_or_else(|| damaged("it is truncated"))?;
     let mut lengths =
         lengths.chunks_exact(4).map(|bytes| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte)));
     let mut length = || lengths.next().unwrap_or_default();
     let (text_bytes, count, frame_bytes) = (length(), length(), length());
-    let (text_frame, numbers_frame) = frames.split_at_checked(frame_bytes).ok_or_else(|| damaged("it is cut off"))?;
+    let (text_frame, numbers_frame) = frames.split_at_checked(frame_bytes).ok_or_else(|| damaged("it is truncated"))?;
     if text_bytes > MAX_TEXT_BYTES {
-        return Err(damaged("its text is too long"));
+        return Err(damaged("its text is too large"));
     }
     if count > max_count {
-        return Err(damaged("it has too many numbers"));
+        return Err(damaged("it contains too many integers"));
     }
     let decompress = |frame: &[u8], most: usize| {
         // Memory is taken for what the frame says that it holds.
         let size = zstd_frame::size(frame, most).filter(|size| size / MAX_RATIO <= frame.len());
-        let size = size.ok_or_else(|| damaged("a frame is too long"))?;
+        let size = size.ok_or_else(|| damaged("the size of a frame is invalid"))?;
         zstd_frame::decompress(frame, size).map_err(|_| damaged("it cannot be decompressed"))
     };
     let text = decompress(text_frame, text_bytes)?;
     if text.len() != text_bytes || text.first() != Some(&SEPARATOR) || text.last() != Some(&SEPARATOR) {
-        return Err(damaged("its text is another one"));
+        return Err(damaged("its text is invalid"));
     }
     // 32 bits take at most five bytes, and a number at least one.
     let varints = decompress(numbers_frame, count * 5)?;
     if varints.len() < count {
-        return Err(damaged("it has another number of numbers"));
+        return Err(damaged("it contains the wrong number of integers"));
     }
     let mut numbers = Vec::with_capacity(count);
     let mut rest = &varints[..];
     for _ in 0..count {
-        numbers.push(leb128::read_u32(&mut rest).ok_or_else(|| damaged("a number is cut off, or too large"))?);
+        numbers.push(leb128::read_u32(&mut rest).ok_or_else(|| damaged("an integer is truncated or too large"))?);
     }
     if !rest.is_empty() {
-        return Err(damaged("it has another number of numbers"));
+        return Err(damaged("it contains the wrong number of integers"));
     }
     Ok((text, numbers))
 }

@@ -31,7 +31,7 @@ impl Entries {
         let section = |part| {
             let range = header.range(Section { class, part });
             let bytes = bytes.get((range.start - start) as usize..(range.end - start) as usize);
-            bytes.ok_or(Damaged::new("entries", "they are cut off"))
+            bytes.ok_or(Damaged::new("entries", "they are truncated"))
         };
         let checksums = section(Part::Checksums)?.as_chunks::<4>().0;
         Ok(Entries {
@@ -66,12 +66,12 @@ impl Dictionary {
         let rows = header.rows();
         let (text, mut counts) = unpack(PART, bytes, super::layout::MAX_TEXT_BYTES)?;
         if text.len() - 1 < counts.len() {
-            return Err(damaged("it has more numbers of rows than entries"));
+            return Err(damaged("it contains more row counts than entries"));
         }
         let mut ends = Vec::with_capacity(counts.len());
         ends.extend(memchr::memchr_iter(SEPARATOR, &text).skip(1).take(counts.len() + 1).map(|at| at as u32 + 1));
         if ends.len() != counts.len() {
-            return Err(damaged("it has another number of entries than of numbers of rows"));
+            return Err(damaged("it contains different numbers of entries and row counts"));
         }
         let mut list_starts = Vec::with_capacity(counts.len() + 1);
         let mut start = 0u32;
@@ -79,15 +79,15 @@ impl Dictionary {
         for count in &mut counts {
             *count = count.saturating_add(2);
             if *count as usize > rows {
-                return Err(damaged("an entry has more rows than there are"));
+                return Err(damaged("an entry has more rows than the segment"));
             }
             let end = start.checked_add(lists::encoded_bytes(*count as usize, rows) as u32);
-            start = end.ok_or_else(|| damaged("its lists are too long"))?;
+            start = end.ok_or_else(|| damaged("its posting lists are too long"))?;
             list_starts.push(start);
         }
         let lists = header.range(Section { class, part: Part::Lists });
         if lists.end - lists.start != u64::from(start) {
-            return Err(damaged("its lists have another length"));
+            return Err(damaged("its posting lists have the wrong length"));
         }
         Ok(Dictionary { searched: SearchedText::new(text, ends), counts, list_starts })
     }
@@ -120,7 +120,7 @@ impl Texts {
             *length = end;
         }
         if ends.len() != header.rows() || end as usize != text.len() {
-            return Err(Damaged::new(PART, "it has other rows"));
+            return Err(Damaged::new(PART, "its rows have the wrong length"));
         }
         Ok(Texts(SearchedText::new(text, ends)))
     }
@@ -139,7 +139,7 @@ impl<'a> Sections<'a> {
     fn entries(&self, header: &Header, class: Class) -> Result<Option<&'a Entries>, Damaged> {
         match self.entries[class as usize] {
             None if !header.entries_range(class).is_empty() => {
-                Err(Damaged::new("sections", "one that is needed was not read"))
+                Err(Damaged::new("sections", "a required section was not read"))
             }
             entries => Ok(entries),
         }
@@ -272,7 +272,7 @@ impl FoundPiece {
                 false => inside = false,
             });
             if !inside {
-                return Err(Damaged::new("texts", "it has other rows"));
+                return Err(Damaged::new("texts", "it contains rows that do not exist"));
             }
         }
         Ok(to)
@@ -285,7 +285,7 @@ fn union_lists(
     lists: &[ListBytes<'_>],
     to: &mut FixedBitSet,
 ) -> Result<(), Damaged> {
-    let cut_off = || Damaged::new("lists", "they are cut off, or were not read");
+    let cut_off = || Damaged::new("lists", "they are truncated or were not read");
     let mut rest = lists;
     let mut joined = Vec::new();
     for entry in entries {

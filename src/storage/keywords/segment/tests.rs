@@ -24,7 +24,7 @@ impl Opened {
         let entries = Class::ALL.map(|class| {
             let range = header.entries_range(class);
             let bytes = bytes.get(range.start as usize..range.end as usize);
-            Entries::decode(header, class, bytes.ok_or(Damaged::new("segment", "it is cut off"))?)
+            Entries::decode(header, class, bytes.ok_or(Damaged::new("segment", "it is truncated"))?)
         });
         let entries = entries.into_iter().collect::<Result<_, _>>()?;
         Ok(Opened { header: header.clone(), entries, bytes: bytes.to_vec() })
@@ -47,7 +47,7 @@ impl Opened {
                     for start in range.clone().step_by(1 + enough * 3) {
                         let end = range.end.min(start + 1 + enough as u32 * 3);
                         let place = (all.start + u64::from(start)) as usize..(all.start + u64::from(end)) as usize;
-                        let bytes = self.bytes.get(place).ok_or(Damaged::new("segment", "it is cut off"))?;
+                        let bytes = self.bytes.get(place).ok_or(Damaged::new("segment", "it is truncated"))?;
                         lists[class as usize].push(ListBytes { start, bytes });
                     }
                 }

@@ -35,10 +35,10 @@ async fn a_new_password_ends_all_other_sessions(owners: Owners) {
     let change = async |cookie: &str, old: &str, new: &str| {
         owners.with_cookie("POST", "/account/password", cookie, json!({"old": old, "new": new})).await
     };
-    refused(&change(&one, "wrong", "new password").await, 403, "old is not your password");
-    refused(&change(&one, &"x".repeat(2_000), "new password").await, 403, "old is not your password");
+    refused(&change(&one, "wrong", "new password").await, 403, "`old` does not match your current password");
+    refused(&change(&one, &"x".repeat(2_000), "new password").await, 403, "`old` does not match your current password");
     for new in [String::new(), "x".repeat(1_025)] {
-        refused(&change(&one, PASSWORD, &new).await, 400, "new: the password must have 1 to 1024 bytes");
+        refused(&change(&one, PASSWORD, &new).await, 400, "new: the password must be 1 to 1024 bytes long");
         refused(&change(&one, "wrong", &new).await, 400, "new");
     }
     assert_eq!((owners.me(&one).await, owners.me(&other).await), (200, 200), "nothing has changed");
@@ -65,7 +65,7 @@ async fn a_wrong_old_password_counts_as_a_log_in(owners: Owners) {
     }
     // Not even the right one, here or at the log-in.
     for answer in [change(PASSWORD).await, owners.try_log_in(OWNER, PASSWORD).await] {
-        refused(&answer, 429, "log-ins");
+        refused(&answer, 429, "login attempts");
         assert!(answer.header("retry-after").is_some());
     }
     tokio::time::sleep(Duration::from_millis(1_100)).await;

@@ -119,10 +119,10 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("index", json!({"never": [1]}), "never is not a list of strings"),
         ("index", json!({"never": null}), "never is not a list of strings"),
         ("index", json!({"never": [""]}), "must name a field"),
-        ("index", json!({"always": ["a.b", "c"], "never": ["c"]}), "`c` is both"),
+        ("index", json!({"always": ["a.b", "c"], "never": ["c"]}), "`c` is in both"),
         ("index", json!({"always": ["x".repeat(1_025)]}), "1024"),
         ("index", json!({"always": (0..65).map(|n| n.to_string()).collect::<Vec<_>>()}), "64"),
-        ("schedule", json!("nightly"), "five fields, in UTC: minute, hour, day of month, month, day of week"),
+        ("schedule", json!("nightly"), "five fields in UTC (minute, hour, day of month, month, day of week)"),
         ("schedule", json!(5), "valid: five fields"),
         ("schedule", json!("0 0 31 2 *"), "no date"),
         ("schedule", json!("* * * * * *"), "seconds"),
@@ -138,7 +138,7 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
             assert!(answer.text().contains(field), "{uri}: {} does not name {field}", answer.text());
         }
     }
-    refused(&owners.post("/dataset/create", json!({})).await, 400, "name: it is missing");
+    refused(&owners.post("/dataset/create", json!({})).await, 400, "name: missing");
     let listed = ok(&owners.get("/dataset/list").await);
     assert_eq!(listed["datasets"].as_array().map(Vec::len), Some(1));
     assert_eq!(listed["datasets"][0]["name"], "Countries");

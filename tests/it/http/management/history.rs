@@ -28,35 +28,42 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         let uri = format!("/dataset/refresh?dataset_id={id}&format={format}");
         ok(&owners.raw("POST", &uri, &headers, text.into()).await)
     };
-    let one_column = json!(["The table has one column, whose name holds semicolons: only commas separate cells here."]);
-    let of_tabs = json!(["The table has one column, whose name holds commas: only tabs separate cells here."]);
-    let twice = json!(["Several columns of the table have the name \"a\": entities have the last one's cells alone."]);
-    let long = "ä".repeat(61);
-    let beginning = format!(
-        "Several columns of the table have the name \"{}\"…: entities have the last one's cells alone.",
-        "ä".repeat(60)
-    );
-    // pandas writes its index so. It became a field that nothing can name, and nobody was told.
-    let nameless = "Column 1 of the table has no name: filters and sorts cannot name it. Give it a name in the header \
-                    line, or leave it out (in pandas, to_csv with index=False).";
-    let nameless_twice = "Several columns of the table have the name \"\": entities have the last one's cells alone.";
-    let several = "Columns 2, 4 of the table have no name: filters and sorts cannot name them. Give them a name in the \
-                   header line, or leave them out (in pandas, to_csv with index=False).";
-    let many = several.replace("2, 4", "1, 2, 3, 4, 5, …");
-    let lone_list = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
-                     should be the entities, give its path (`records_path`), or push the object as application/json.";
-    let quote = |line: u64, cell: u64, delimiters: &str| {
+    let one_column = |found: &str, wanted: &str| {
         json!([format!(
-            "Line {line} has a quote inside cell {cell}, which does not begin with a quote. Such a quote is text, and \
-             {delimiters} after it separate cells. To quote a cell, begin it with the quote, without a space before it."
+            "The table has only one column, and its name contains {found}. In this format, only {wanted} separate \
+             cells."
         )])
     };
-    let nothing = json!(["The source holds no entities, so the version has none."]);
+    let twice = |name: &str| {
+        json!([format!(
+            "Several columns of the table are named {name}. Entities contain only the values of the last one."
+        )])
+    };
+    let long = "ä".repeat(61);
+    let beginning = format!("\"{}\"…", "ä".repeat(60));
+    // pandas writes its index so. It became a field that nothing can name, and nobody was told.
+    let nameless = "Column 1 of the table has no name, so filters and sorts cannot refer to it. Name it in the \
+                    header line, or omit it (in pandas, use to_csv with index=False).";
+    let nameless_twice = twice("\"\"")[0].clone();
+    let several = "Columns 2, 4 of the table have no name, so filters and sorts cannot refer to them. Name them in \
+                   the header line, or omit them (in pandas, use to_csv with index=False).";
+    let many = several.replace("2, 4", "1, 2, 3, 4, 5, …");
+    let lone_list = "The source contains only one entity, whose only field is the array `entities`. To import the \
+                     items of this array as entities, set `records_path` to the path of the array, or push the object \
+                     as application/json.";
+    let quote = |line: u64, cell: u64, delimiters: &str| {
+        json!([format!(
+            "On line {line}, cell {cell} contains a quote but does not begin with one. strata treats such a quote as \
+             text, so {delimiters} after it still separate cells. To quote a cell, begin it with a quote, without a \
+             space before the quote."
+        )])
+    };
+    let nothing = json!(["The source contains no entities, so the version is empty."]);
     let told = [
-        ("csv", "name;age\nAda;36\n", one_column),
-        ("tsv", "name,age\nAda,36\n", of_tabs),
-        ("csv", "a,b,a,b\n1,2,3,4\n", twice),
-        ("csv", &format!("x,{long},{long}\n1,2,3\n"), json!([beginning])),
+        ("csv", "name;age\nAda;36\n", one_column("semicolons", "commas")),
+        ("tsv", "name,age\nAda,36\n", one_column("commas", "tabs")),
+        ("csv", "a,b,a,b\n1,2,3,4\n", twice("\"a\"")),
+        ("csv", &format!("x,{long},{long}\n1,2,3\n"), twice(&beginning)),
         ("jsonl", "", nothing.clone()),
         ("json", "[]", nothing.clone()),
         ("csv", "a,b\n", nothing),
@@ -91,20 +98,22 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     }
     // Postal codes became numbers, but for those that begin with 0, and nobody was told.
     let mixed = push("csv&infer_types=true", "zip,n,t\n34432,1,a\n01003,,b\n01004,2,c\n").await;
-    let words = "Of the column \"zip\", 1 cell is a number and 2 are texts: ranges and sorts take them for two types.";
+    let words = "In the column \"zip\", 1 cell is a number and 2 are strings. Ranges and sorts treat numbers and \
+                 strings as different types.";
     assert_eq!(mixed["warnings"], json!([words]));
     // No more than five are told one by one, and of their names the beginning.
     let long = "ä".repeat(61);
     let mixed = push("csv&infer_types=true", &format!("{long},b,c,d,e,f,g\n1,1,1,1,1,1,1\nx,x,x,x,x,x,x\n")).await;
     let warnings = mixed["warnings"].as_array().expect("warnings");
-    let beginning = format!("Of the column \"{}\"…, 1 cell is a number and 1 is a text: ", "ä".repeat(60));
+    let beginning = format!("In the column \"{}\"…, 1 cell is a number and 1 is a string. ", "ä".repeat(60));
     assert!(warnings[0].as_str().is_some_and(|words| words.starts_with(&beginning)), "{}", warnings[0]);
-    assert_eq!((warnings.len(), &warnings[5]), (6, &json!("Columns that have numbers and texts, too: 2 more.")));
+    let more = json!("2 more columns contain both numbers and strings.");
+    assert_eq!((warnings.len(), &warnings[5]), (6, &more));
     // The same where the source does not end in its first block.
     let long = "12345,1,a\n".repeat(200_000);
     let mixed = push("csv&infer_types=true", &format!("zip,n,t\n{long}01003,2,b\n")).await;
-    let words =
-        "Of the column \"zip\", 200000 cells are numbers and 1 is a text: ranges and sorts take them for two types.";
+    let words = "In the column \"zip\", 200000 cells are numbers and 1 is a string. Ranges and sorts treat numbers and \
+                 strings as different types.";
     assert_eq!(mixed["warnings"], json!([words]));
     // The empty one that shares the file of the version before is told, too.
     push("json", "[]").await;

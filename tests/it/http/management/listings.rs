@@ -113,11 +113,12 @@ async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
         let uri: String = escaped.chars().map(encoded).collect();
         assert_eq!(owners.names(&format!("?q={uri}")).await, found, "{query}");
     }
-    refused(&owners.get("/datasets?q=a%00").await, 400, "q: it must not hold the character U+0000");
+    refused(&owners.get("/datasets?q=a%00").await, 400, "q: it must not contain the character U+0000");
     for query in ["q=%ff", "limit=1&q=a%C3", "%ff=1"] {
-        refused(&owners.get(&format!("/datasets?{query}")).await, 400, "in the query is not UTF-8; valid: percent-enc");
+        refused(&owners.get(&format!("/datasets?{query}")).await, 400, "in the query string is not UTF-8; valid: ");
     }
-    refused(&owners.get("/dataset/view?dataset_id=1%ff").await, 400, "\"dataset_id=1%ff\" in the query is not UTF-8");
+    let told = "\"dataset_id=1%ff\" in the query string is not UTF-8";
+    refused(&owners.get("/dataset/view?dataset_id=1%ff").await, 400, told);
     // What is renamed is found by its new name.
     let id = owners.dataset("Figs", false, 1).await;
     owners.update(json!({"dataset_id": id, "listed": true, "name": "Dates", "description": "Sweet"})).await;
@@ -144,7 +145,7 @@ async fn a_list_is_a_counted_public_read(owners: Owners) {
         ("?limit=0", "limit"),
         ("?limit=x", "limit"),
         ("?after=-1", "after"),
-        ("?limit=1&limit=2", "twice"),
+        ("?limit=1&limit=2", "more than once"),
         ("?query=x", "unknown field \"query\""),
         ("?Q=x", "unknown field \"Q\""),
         ("?lmit=1", "did you mean limit?"),
@@ -213,9 +214,9 @@ async fn cells_are_inferred_where_the_owner_says_so(owners: Owners) {
     read().await.is(values);
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     for (query, content_type, body, word) in [
-        ("&infer_types=true&format=json", "application/json", "[]", "this is json"),
-        ("&infer_types=true", "application/json", "[]", "this is json"),
-        ("&infer_types=true", "application/x-ndjson", "{}\n", "this is jsonl"),
+        ("&infer_types=true&format=json", "application/json", "[]", "is json"),
+        ("&infer_types=true", "application/json", "[]", "is json"),
+        ("&infer_types=true", "application/x-ndjson", "{}\n", "is jsonl"),
         ("&infer_types=true", "application/json", "{\"entities\":[]}", "a JSON object"),
         ("&infer_types=maybe", "text/csv", "a\n", "true, false"),
     ] {

@@ -92,33 +92,33 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
         refused(&push("", body).await, 400, "unknown field \"more\"; valid: dataset_id, entities");
     }
     // Lines that are announced as one object were told that their first key is no field.
-    let lines = "This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in the query \
-                 string.";
+    let lines = "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the \
+                 query string.";
     for query in [String::new(), format!("?dataset_id={id}")] {
         let told = format!("unknown field \"id\"; valid: dataset_id, entities. {lines}");
         refused(&push(&query, "{\"id\":1}\n{\"id\":2}\n".to_owned()).await, 400, &told);
-        let told = format!("the member entities is missing: the array of entities. {lines}");
+        let told = format!("the array entities is missing. {lines}");
         refused(&push(&query, format!("\n{{\"dataset_id\":{id}}}\r\n {{\"a\"\n")).await, 400, &told);
         // A comma is missing between two entities.
         let answer = push(&query, format!("{{\"dataset_id\":{id},\"entities\":[{{}}\n{{}}]}}")).await;
-        refused(&answer, 400, "after item 1 where a comma or a closing bracket should be");
+        refused(&answer, 400, "expected a comma or a closing bracket after item 1");
         assert!(!answer.text().contains("JSON lines"), "{}", answer.text());
         // Parquet that is announced as JSON.
         let status = if query.is_empty() { 400 } else { 422 };
-        refused(&push(&query, "PAR1\u{15}\u{4}".to_owned()).await, status, "it is Parquet; name it by `format`");
+        refused(&push(&query, "PAR1\u{15}\u{4}".to_owned()).await, status, "it is Parquet; set `format` to parquet");
     }
     // A document that lies below a path was told of members that it does not have, and not how to send it.
     for document in [r#"{"data":{"items":[{"a":1}]}}"#, "{}"] {
         let answer = push(&format!("?dataset_id={id}"), document.to_owned()).await;
-        refused(&answer, 400, "such as one with a records_path, add format=json to the query.");
+        refused(&answer, 400, "for example with a records_path, add format=json to the query string.");
     }
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     assert_eq!(versions, json!([]), "nothing is done");
     // An object where the document is asked for.
     let whole = format!("{{\"dataset_id\":{id},\"entities\":[]}}");
-    refused(&push("?format=json", whole.clone()).await, 400, "Leave format out to send");
+    refused(&push("?format=json", whole.clone()).await, 400, "omit format");
     let query = format!("?dataset_id={id}&format=json");
-    refused(&push(&query, whole.clone()).await, 422, "pushed as application/json without a format");
+    refused(&push(&query, whole.clone()).await, 422, "as application/json without a format");
     ok(&push("", whole).await);
 }
 
@@ -155,7 +155,7 @@ async fn a_query_beside_entities_is_refused(owners: Owners) {
     let body = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
     for path in ["/dataset/alternate/save", "/agent/push_alt_version"] {
         let answer = owners.send("POST", &format!("{path}?dataset_id={id}"), &[key], &body).await;
-        refused(&answer, 400, "unknown parameter \"dataset_id\"; the fields of this call go into its body");
+        refused(&answer, 400, "unknown parameter \"dataset_id\"; send the fields of this operation in the body");
     }
 }
 
@@ -182,7 +182,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             ("", "JSON object"),
             ("{", "a key in quotes"),
             ("[]", "JSON object"),
-            ("{\"a\":\"\\ud800\"}", "half of a surrogate pair"),
+            ("{\"a\":\"\\ud800\"}", "unpaired surrogate"),
         ] {
             refused(&owners.raw(method, uri, &[key, json_type], malformed.into()).await, 400, word);
         }
@@ -191,10 +191,11 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         // A field in the query went unnoticed.
         for query in ["dataset_id=1", "x"] {
             let answer = owners.send(method, &format!("{uri}?{query}"), &[key], &body).await;
-            refused(&answer, 400, "; the fields of this call go into its body, a JSON object, not into the query.");
+            let told = "; send the fields of this operation in the body, as a JSON object, not in the query string.";
+            refused(&answer, 400, told);
         }
         let answer = owners.raw(method, &format!("{uri}?dataset_id=1"), &[key], Vec::new()).await;
-        refused(&answer, 415, "The fields of this call go into its body, not into the query.");
+        refused(&answer, 415, "Send the fields of this operation in the body, not in the query string.");
         for value in [json!(null), json!([1]), json!({}), json!(true), json!(-1), json!(0), json!(1.5)] {
             let mut wrong = body.clone();
             wrong[field] = value;
@@ -250,7 +251,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
     let profile = async |query: &str, headers: &[(&str, &str)]| {
         owners.raw("GET", &format!("/dataset/profile{query}"), headers, Vec::new()).await
     };
-    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "no valid API token");
+    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "does not contain a valid API token");
     for headers in [&[][..], &[key]] {
         refused(&profile("", headers).await, 400, "dataset_id");
         refused(&profile("?dataset_id=99999999999999999999&version=x", headers).await, 400, "version");
@@ -379,7 +380,7 @@ async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
     assert!(queries >= 8 && bodies >= 40, "{queries} {bodies}");
     refused(&owners.post("/session/logout", json!({"all": true})).await, 400, "unknown field \"all\"; valid: none");
     let slip = json!({"name": "Slip", "index": {"alway": []}});
-    refused(&owners.post("/dataset/create", slip).await, 400, "no member \"alway\"; did you mean always?");
+    refused(&owners.post("/dataset/create", slip).await, 400, "unknown member \"alway\"; did you mean always?");
     assert_eq!(before().await, state, "nothing is done");
 }
 

@@ -68,7 +68,7 @@ const READING_TOOLS: &[&str] =
     &["list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit"];
 const WRITING_TOOLS: &[&str] = &["push_alt_version", "edit_alt_version"];
 
-const REFUSAL: &str = "This API token has the scope read";
+const REFUSAL: &str = "This API token has only the read scope";
 
 async fn reader(owners: &Owners) -> String {
     let made = ok(&owners.post("/token/create", json!({"name": "reader", "scope": "read"})).await);

@@ -166,7 +166,7 @@ impl Door {
 
     async fn waits(&self, email: &str, address: &str) -> u64 {
         let answer = self.log_in(email, address, PASSWORD).await;
-        refused(&answer, 429, "log-ins");
+        refused(&answer, 429, "login attempts");
         answer.header("retry-after").expect("a time").parse().expect("seconds")
     }
 }

@@ -208,7 +208,7 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
             let named: Vec<&Value> = lines.iter().filter(|line| is_named(line)).collect();
             let [line] = named.as_slice() else { panic!("{name}: {lines:?}") };
             let message =
-                "a version file is damaged where it only saves time; its versions are slower until it is restored";
+                "found damaged optional part of version file; its versions are slower until you restore the file";
             assert_eq!(line["fields"]["message"], json!(message), "{name}");
             assert!(file.ends_with(line["fields"]["path"].as_str().expect("a path")), "{line}");
             assert_eq!(line["fields"]["versions"], json!(format!("dataset {id} \"Texts\" v1")));

@@ -174,7 +174,7 @@ async fn a_client_that_leaves_before_its_body_is_whole_leaves_nothing_behind() {
         // The dataset is free again, nothing was made, and the reason is recorded.
         eventually("the attempt ended", async || {
             let view = owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await;
-            view.text().contains("its sender left")
+            view.text().contains("the client disconnected")
         })
         .await;
         eventually("the disk is free", async || spooled(&owned.service).await == 0).await;

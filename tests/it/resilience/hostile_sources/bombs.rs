@@ -58,7 +58,7 @@ fn what_becomes_of_a_compressed_source_is_bounded_by_what_came() {
     too_large(decode(&bomb, &lines), "sources.max_expansion (500)");
     // Nobody looks so far to find out what it is.
     let error = decode(&bomb, &DecodeOptions::default()).expect_err("no format");
-    assert!(error.to_string().contains("it begins with blanks alone"), "{error}");
+    assert!(error.to_string().contains("its beginning contains only whitespace"), "{error}");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_columns_of_a_table_are_bounded() {
     too_large(decode(table(101, 101).as_bytes(), &options), "sources.max_columns (100)");
     // A row that is too long is counted, not kept.
     let error = decode(table(2, 1_000_000).as_bytes(), &options).expect_err("ragged");
-    assert!(error.to_string().contains("the row has 1000000 cells, the header has 2"), "{error}");
+    assert!(error.to_string().contains("the row has 1000000 cells, but the header has 2"), "{error}");
 }
 
 #[test]

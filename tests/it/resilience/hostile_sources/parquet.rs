@@ -185,7 +185,7 @@ fn columns_row_groups_and_nesting_are_bounded_before_they_are_built() {
     too_large(decode(&many, &small()), MEMORY);
     // More are announced than there are.
     let lied = forge::end(b"PAR1".to_vec(), footer(0x7fff_ffff, vec![group]).end());
-    damaged(decode(&lied, &small()), "not well formed");
+    damaged(decode(&lied, &small()), "malformed");
 
     let nested = |depth: usize| {
         let group = |name: &str| Struct::default().i32(3, 1).text(4, name).i32(5, 1);
@@ -217,7 +217,7 @@ fn pages_that_lie_are_refused() {
 
     // A page that announces two gigabytes, and one that becomes more than it announces.
     let zeros = gzip(&vec![0; 40 << 20]);
-    for (uncompressed, text) in [(0x7fff_ffff, MEMORY), (16, "does not become")] {
+    for (uncompressed, text) in [(0x7fff_ffff, MEMORY), (16, "does not have the uncompressed size")] {
         let page = Page { uncompressed: Some(uncompressed), ..Page::data(2, forge::PLAIN, zeros.clone()) };
         let file = Column { codec: forge::GZIP, ..column(forge::INT64, vec![page]) }.file();
         let error = decode(&file, &small()).expect_err("refused");
@@ -262,7 +262,7 @@ fn texts_in_delta_encodings_are_written_out_within_bounds() {
     assert_eq!(entities(&growing(3), &small()), ["7a", "7a7a", "7a7a7a"].map(|text| json!({"a": text})));
     too_large(decode(&growing(10_000), &small()), MEMORY);
     let cut = [steps(0, 1, 300), steps(1, 0, 300), vec![b'z'; 299]].concat();
-    damaged(decode(&column(forge::DELTA, 300, cut).file(), &small()), "lengths of a page's texts");
+    damaged(decode(&column(forge::DELTA, 300, cut).file(), &small()), "string lengths of a page");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn pages_of_lz4_and_brotli_are_read_in_bounds() {
     }
     damaged(
         decode(&two_numbers(forge::LZO, numbers).file(), &small()),
-        "compression lzo is not supported; valid: none,",
+        "LZO compression is not supported; valid: none,",
     );
 }
 
@@ -387,7 +387,7 @@ fn column_chunks_without_values_are_not_read() {
     // The offsets of pages mean nothing.
     let without_values = |rows| Column { rows, pages: Vec::new(), ..column.clone() };
     assert_eq!(entities(&without_values(0).file(), &small()), [] as [Value; 0]);
-    let damage = "row group 0 holds 0 rows, and the footer says 2";
+    let damage = "row group 0 of the Parquet file has 0 rows, but its footer says 2";
     damaged(decode(&without_values(2).file(), &small()), damage);
     // Pages with values of which the footer does not know.
     let mut hidden = column.clone();
@@ -415,12 +415,12 @@ fn footer_fields_of_other_writers_are_ignored() {
 fn encrypted_files_are_called_encrypted() {
     let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
     let column = two_numbers(forge::UNCOMPRESSED, numbers);
-    let text = "column \"a\" is encrypted, and strata has no keys";
+    let text = "column \"a\" is encrypted, but strata has no keys";
     damaged(decode(&column.file_with(|metadata| metadata, |chunk| chunk.of(8, Struct::default())), &small()), text);
     // With an encrypted footer the file begins and ends otherwise.
     let mut file = column.file();
     let end = file.len() - 4;
     file[..4].copy_from_slice(b"PARE");
     file[end..].copy_from_slice(b"PARE");
-    damaged(decode(&file, &small()), "the Parquet file is encrypted, and strata has no keys");
+    damaged(decode(&file, &small()), "the Parquet file is encrypted, but strata has no keys");
 }

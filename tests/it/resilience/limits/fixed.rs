@@ -107,13 +107,13 @@ fn markdown_table() -> String {
         };
         let beyond = match limit.beyond {
             Beyond::Status(status) => status.to_string(),
-            Beyond::ToolError => "an error of the tool".to_owned(),
-            Beyond::Command => "an error of the command".to_owned(),
-            Beyond::LeftOut => "left out".to_owned(),
+            Beyond::ToolError => "tool error".to_owned(),
+            Beyond::Command => "command error".to_owned(),
+            Beyond::LeftOut => "omitted".to_owned(),
         };
         format!("| {} | {most} | {beyond} |\n", limit.about)
     };
-    let head = ["| Limit | At most | Beyond |\n".to_owned(), "|---|---|---|\n".to_owned()];
+    let head = ["| Limit | Maximum | If exceeded |\n".to_owned(), "|---|---|---|\n".to_owned()];
     head.into_iter().chain(limits::ALL.iter().map(row)).collect()
 }
 
@@ -313,7 +313,7 @@ async fn listed(world: &World, limit: &Limit) {
     let (active,): (usize,) =
         sqlx::query_as(sql).fetch_one(&catalog.0).await.map(|(active,): (i64,)| (active as usize,)).expect("a number");
     let pages = Pages::of(world).await;
-    assert!(pages.get("/").await.contains("1,000 or more in all"));
+    assert!(pages.get("/").await.contains("1,000 or more in total"));
     let told = format!("<dd>{},{:03} of ", active / 1_000, active % 1_000);
     assert!(active > limit.most && pages.get("/ui/account").await.contains(&told), "{told}");
     catalog.restore().await;
@@ -624,7 +624,7 @@ async fn summary_entities(world: &World, limit: &Limit) {
             world.push(id, &format!("[{}]", entities.join(","))).await.is(&[200], limit.name);
         }
         let page = pages.get(&format!("/ui/{id}/summary-{more}/diff?v1=1&v2=2")).await;
-        assert_eq!(page.contains("It counts the first"), is_bounded, "{more}");
+        assert_eq!(page.contains("This table covers only the first"), is_bounded, "{more}");
     }
 }
 

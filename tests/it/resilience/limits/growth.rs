@@ -41,7 +41,7 @@ async fn an_entity_that_grows_without_bound_is_refused_and_takes_no_memory() {
     {
         let answer = world.read(&dataset, query).await;
         answer.is(&[400], query);
-        assert!(answer.text().contains("more than 16777216 bytes in this form"), "{}", answer.shown());
+        assert!(answer.text().contains("larger than 16777216 bytes in this format"), "{}", answer.shown());
     }
     for query in ["keep_field=a", "format=csv", "format=parquet"] {
         let answer = world.read(&dataset, query).await;

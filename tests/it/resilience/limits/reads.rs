@@ -76,7 +76,7 @@ fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
         all.push((format!("{0}&{0}", one(parameter.example.unwrap_or("1"))), 400, "valid"));
     }
     all.extend(match parameter.kind {
-        ParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1 or 0")],
+        ParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1, or 0")],
         ParameterKind::WholeNumber => vec![
             (one("18446744073709551616"), 400, "too large"),
             (one(&"9".repeat(30_000)), 400, "too large"),
@@ -84,12 +84,12 @@ fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
         ],
         ParameterKind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
         ParameterKind::Paths => {
-            vec![(many("f"), 400, "at most 1000"), (one(&path(limits::PATH_KEYS + 1)), 400, "128 names")]
+            vec![(many("f"), 400, "at most 1000"), (one(&path(limits::PATH_KEYS + 1)), 400, "128 keys")]
         }
         ParameterKind::Keywords => vec![(many("w"), 400, "at most 1000")],
         ParameterKind::PathValue => vec![
             (many("a:x"), 400, "at most 1000"),
-            (one(&format!("{}:x", path(limits::PATH_KEYS + 1))), 400, "128 names"),
+            (one(&format!("{}:x", path(limits::PATH_KEYS + 1))), 400, "128 keys"),
             (one(&path(16_000)), 400, "colon"),
         ],
         ParameterKind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
@@ -174,11 +174,11 @@ async fn combinations_of_them_are_answered_several_at_once() {
             // Nothing in them is wrong; a table may be too wide, fields may be absent, and there may be too little
             // memory or time for all at once.
             let refusals = [
-                "strict=true refuses unknown fields",
+                "strict=true does not allow unknown fields",
                 "more than 10000 columns",
-                "in this form",
+                "in this format",
                 "more memory",
-                "bytes of memory, which is what query.memory_bytes allows",
+                "bytes of memory, the limit per client",
                 "from this client or in total",
                 "was stopped after",
             ];

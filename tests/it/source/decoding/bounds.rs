@@ -54,7 +54,7 @@ fn packed_data_that_is_cut_or_damaged_is_a_bad_document() {
         for cut in [packed.len() - 1, packed.len() - 5, packed.len() / 2, 11] {
             let input = SourceInput::stream(io::Cursor::new(packed[..cut].to_vec())).with_name("a.jsonl");
             let text = decode(input, &DecodeOptions::default());
-            assert!(text.ends_with(&format!("! the {name} data is cut short\n")), "{name} cut at {cut}: {text}");
+            assert!(text.ends_with(&format!("! the {name} data is truncated\n")), "{name} cut at {cut}: {text}");
         }
         let mut damaged = packed.clone();
         damaged[packed.len() / 2] ^= 0xff;
@@ -67,7 +67,7 @@ fn packed_data_that_is_cut_or_damaged_is_a_bad_document() {
             decode(SourceInput::stream(io::Cursor::new(followed)).with_name("a.jsonl"), &DecodeOptions::default());
         let expected = match name {
             // It was called cut short.
-            "gzip" => "! what follows the gzip data is no gzip data\n",
+            "gzip" => "! the gzip data is followed by data that is not gzip\n",
             _ => "! the zstd data is damaged: ",
         };
         assert!(text.contains(expected), "{name}: {text}");
@@ -99,7 +99,7 @@ fn failures_of_the_reader_keep_their_meaning() {
         let input = SourceInput::stream(io::Cursor::new(start).chain(Failing)).with_name("a.jsonl");
         let error = open(input, &DecodeOptions::default()).err().expect("the reader fails");
         assert!(matches!(error, SourceError::Io(_)), "{error:?}");
-        assert_eq!(error.to_string(), "reading the source failed: the disk is on fire");
+        assert_eq!(error.to_string(), "failed to read the source: the disk is on fire");
     }
 }
 

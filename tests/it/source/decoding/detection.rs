@@ -51,16 +51,16 @@ fn the_format_is_detected() {
     check_detected("", "application/x-ndjson", "{\"data\":[{\"a\":1}]}", Ok(Jsonl));
     check_detected("", "", "a,\"b\tc\"\n1,2\n", Ok(Csv));
     check_detected("", "", "\"a,b\"\tc\n1\t2\n", Ok(Tsv));
-    let advice = "name it by `format`: json, jsonl, csv, tsv or parquet";
-    let unknown = |reason| format!("the format cannot be told from the content ({reason}); {advice}");
+    let advice = "set `format` to json, jsonl, csv, tsv, or parquet";
+    let unknown = |reason| format!("the format cannot be detected from the content ({reason}); {advice}");
     check_detected("", "", "a,b\tc\n", Err(&unknown("its first line has both commas and tabs")));
     check_detected("a.txt", "", "name\nx\n", Err(&unknown("its first line has neither a comma nor a tab")));
-    let semicolons = "the format cannot be told from the content: its first line has semicolons, and only commas (csv) and \
-                      tabs (tsv) separate cells; replace the semicolons by commas or tabs";
+    let semicolons = "the format cannot be detected from the content: its first line has semicolons, but only commas \
+                      (csv) and tabs (tsv) separate cells; replace the semicolons with commas or tabs";
     check_detected("", "", "name;age\nx;1\n", Err(semicolons));
     check_detected("", "", "\"name;age\"\nx;1\n", Err(&unknown("its first line has neither a comma nor a tab")));
-    check_detected("", "", "a,b\0\n", Err(&unknown("it is binary, and not Parquet")));
-    check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
+    check_detected("", "", "a,b\0\n", Err(&unknown("it is binary, but not Parquet")));
+    check_detected("", "", " \n", Err(&unknown("its beginning contains only whitespace")));
 }
 
 /// JSON that was named csv lost its first line as a header, or became a version without entities.
@@ -68,8 +68,8 @@ fn the_format_is_detected() {
 fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
     for format in [SourceFormat::Csv, SourceFormat::Tsv] {
         let told = format!(
-            "! the source cannot be read as {format}: it begins as JSON does; name it by `format`: json, or jsonl for one \
-             object on each line"
+            "! the source cannot be read as {format}: it looks like JSON; set `format` to json, or to jsonl if each \
+             line is an object"
         );
         let long = format!("[{{\"{}\":1}}]", "a".repeat(5_000));
         for document in [
@@ -109,13 +109,13 @@ fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
 #[test]
 fn what_is_no_source_is_named() {
     use SourceFormat::{Csv, Json, Jsonl, Parquet, Tsv};
-    let html = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
+    let html = "it is an HTML page, perhaps a login page or an error page; valid: json, jsonl, csv, tsv, parquet";
     let xml = "it is XML or HTML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
-    let archive = "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv";
-    let office = "it is a spreadsheet or another document of old Office (xls): export the sheet as csv";
-    let database = "it is an SQLite database: export a table of it as csv or jsonl";
-    let arrow = "it is an Arrow file (Feather): write it as parquet";
-    let utf_16 = "it is UTF-16: save it as UTF-8, or convert it, as by `iconv -f utf-16 -t utf-8`";
+    let archive = "it is a ZIP archive, such as a spreadsheet (xlsx, ods): export the sheet as csv";
+    let office = "it is an old Office document, such as a spreadsheet (xls): export the sheet as csv";
+    let database = "it is an SQLite database: export a table as csv or jsonl";
+    let arrow = "it is an Arrow file (Feather): convert it to parquet";
+    let utf_16 = "it is UTF-16: save it as UTF-8, or convert it, for example with `iconv -f utf-16 -t utf-8`";
     let blanks = " \n".repeat(500);
     let pages = [
         "<!DOCTYPE html>\n<html></html>\n".to_owned(),
@@ -129,7 +129,7 @@ fn what_is_no_source_is_named() {
         (&b"<?xml version=\"1.0\"?><dataset><entity><a>1,2</a></entity></dataset>"[..], xml),
         (b"\xef\xbb\xbf\n<?XML version=\"1.1\"?>", xml),
         (b"PK\x03\x04\x14\0,", archive),
-        (b"PK\x05\x06\0\0", "it is a ZIP archive with nothing in it"),
+        (b"PK\x05\x06\0\0", "it is an empty ZIP archive"),
         (b"\xff\xfea\0,\0b\0\n\0", utf_16),
         (b"\xfe\xff\0a\0,\0b\0\n", utf_16),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", office),
@@ -138,7 +138,7 @@ fn what_is_no_source_is_named() {
     ] {
         contents.push((bytes.to_vec(), what));
     }
-    let unnamed = |what: &str| format!("! the format cannot be told from the content: {what}");
+    let unnamed = |what: &str| format!("! the format cannot be detected from the content: {what}");
     let texts = [(Csv, "a.csv"), (Tsv, "a.tsv"), (Json, "a.json"), (Jsonl, "a.jsonl")];
     for (bytes, what) in &contents {
         check_with(&DecodeOptions::default(), "", bytes, &unnamed(what));
@@ -164,11 +164,11 @@ fn what_is_no_source_is_named() {
         }
     }
     // An encrypted file is Parquet, too.
-    let encrypted = "! the Parquet file is encrypted, and strata has no keys: decrypt it before you import it";
+    let encrypted = "! the Parquet file is encrypted, but strata has no keys: decrypt it before you import it";
     check_with(&DecodeOptions::default(), "", b"PARE\0\0\0\0\x04\0\0\0PARE", encrypted);
     let parquet = b"PAR1\x15\x04\x15\x10";
     for (format, name) in texts {
-        let told = format!("! the source cannot be read as {format}: it is Parquet; name it by `format`: parquet");
+        let told = format!("! the source cannot be read as {format}: it is Parquet; set `format` to parquet");
         check_with(&DecodeOptions::default(), name, parquet, &told);
         check_with(&as_format(format), "", parquet, &told);
     }

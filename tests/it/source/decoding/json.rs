@@ -28,73 +28,65 @@ fn json_items_that_are_bad_are_named_by_position() {
         r#"[{"a":1},{"a":2},[3]]"#,
         r#"{"a":1}
            {"a":2}
-           ! item 3 (line 1, column 18): an entity must be a JSON object; this is an array"#,
+           ! item 3 (line 1, column 18): an entity must be a JSON object, but this is an array"#,
     );
     for (item, kind) in [("null", "null"), ("\"x\"", "a string"), ("-1", "a number"), ("true", "a boolean")] {
-        let expected = format!("! item 1 (line 1, column 2): an entity must be a JSON object; this is {kind}");
+        let expected = format!("! item 1 (line 1, column 2): an entity must be a JSON object, but this is {kind}");
         check("a.json", format!("[{item}]"), &expected);
     }
-    check("a.json", r#"[{"a":01}]"#, "! item 1 (line 1, column 8): not a JSON number");
-    check(
-        "a.json",
-        r#"[{"a":"\ud800"}]"#,
-        "! item 1 (line 1, column 8): half of a surrogate pair, which is no character",
-    );
-    check("a.json", b"[{\"a\":\"\xff\"}]", "! item 1 (line 1, column 8): not UTF-8");
-    check("a.json", r#"[{"a":[}]"#, "! item 1 (line 1, column 8): found '}' where a value should stand");
+    check("a.json", r#"[{"a":01}]"#, "! item 1 (line 1, column 8): invalid JSON number");
+    check("a.json", r#"[{"a":"\ud800"}]"#, "! item 1 (line 1, column 8): unpaired surrogate");
+    check("a.json", b"[{\"a\":\"\xff\"}]", "! item 1 (line 1, column 8): invalid UTF-8");
+    check("a.json", r#"[{"a":[}]"#, "! item 1 (line 1, column 8): expected a value, found '}'");
 }
 
 /// The byte of an item told nobody where in a document it was.
 #[test]
 fn json_errors_name_the_line_and_the_character() {
     let document = "[\n  {\"a\": \"ä\"},\r\n\n  {\"ö\": {\n    \"ü\": nul}}\n]";
-    check("a.json", document, "{\"a\":\"ä\"}\n! item 2 (line 5, column 10): found 'n' where a value should stand");
+    check("a.json", document, "{\"a\":\"ä\"}\n! item 2 (line 5, column 10): expected a value, found 'n'");
     let document = "{\"é\":\n 1, \"rows\": [ {},\n\t7]}";
     check_with(
         &at_path("rows"),
         "a.json",
         document,
-        "{}\n! item 2 (line 3, column 2): an entity must be a JSON object; this is a number",
+        "{}\n! item 2 (line 3, column 2): an entity must be a JSON object, but this is a number",
     );
     let blanks = format!("[{}{{}}{}x]", "\n".repeat(300_000), " ".repeat(300_000));
     check(
         "a.json",
         blanks,
-        "{}\n! not a JSON document: there is 'x' after item 1 where a comma or a closing bracket should be (line \
-         300001, column 300003)",
+        "{}\n! invalid JSON: expected a comma or a closing bracket after item 1, but found 'x' (line 300001, column \
+         300003)",
     );
 }
 
 #[test]
 fn json_documents_that_are_cut_or_go_on_are_bad() {
-    check("a.json", "", "! not a JSON document: the document ends where an array should be");
-    check("a.json", "[", "! not a JSON document: the document ends where an item should be");
-    check("a.json", r#"[{"a":1"#, "! item 1 (line 1, column 2): the document ends in the middle of it");
+    check("a.json", "", "! invalid JSON: expected an array, but the document ends");
+    check("a.json", "[", "! invalid JSON: expected an item, but the document ends");
+    check("a.json", r#"[{"a":1"#, "! item 1 (line 1, column 2): the document ends in the middle of a value");
     check(
         "a.json",
         r#"[{"a":1}"#,
         r#"{"a":1}
-           ! not a JSON document: the document ends after item 1 where a comma or a closing bracket should be"#,
+           ! invalid JSON: expected a comma or a closing bracket after item 1, but the document ends"#,
     );
     check(
         "a.json",
         r#"[{"a":1},]"#,
         r#"{"a":1}
-           ! not a JSON document: there is ']' after item 1 where an item should be (line 1, column 10)"#,
+           ! invalid JSON: expected an item after item 1, but found ']' (line 1, column 10)"#,
     );
     check(
         "a.json",
         r#"[{"a":1} {"a":2}]"#,
         r#"{"a":1}
-           ! not a JSON document: there is '{' after item 1 where a comma or a closing bracket should be (line 1, column 10)"#,
+           ! invalid JSON: expected a comma or a closing bracket after item 1, but found '{' (line 1, column 10)"#,
     );
-    check(
-        "a.json",
-        "[] []",
-        "! not a JSON document: there is '[' where the end of the document should be (line 1, column 4)",
-    );
-    check("a.json", "[,]", "! not a JSON document: there is ',' where an item should be (line 1, column 2)");
-    check("a.json", "<a>", "! not a JSON document: there is '<' where an array should be (line 1, column 1)");
+    check("a.json", "[] []", "! invalid JSON: expected the end of the document, but found '[' (line 1, column 4)");
+    check("a.json", "[,]", "! invalid JSON: expected an item, but found ',' (line 1, column 2)");
+    check("a.json", "<a>", "! invalid JSON: expected an array, but found '<' (line 1, column 1)");
 }
 
 #[test]
@@ -131,7 +123,7 @@ fn json_records_at_a_path() {
 
 #[test]
 fn json_records_paths_that_lead_nowhere() {
-    let nothing = "! the document has nothing at the records path";
+    let nothing = "! the document has no value at the records path";
     check_with(&at_path("data.items"), "a.json", r#"{"data":{"x":1}}"#, &format!("{nothing} data.items"));
     check_with(&at_path("data.items"), "a.json", r#"{"data":{}}"#, &format!("{nothing} data.items"));
     check_with(&at_path("data.items"), "a.json", r#"{"dat":{"items":[]}}"#, &format!("{nothing} data"));
@@ -139,13 +131,13 @@ fn json_records_paths_that_lead_nowhere() {
         &at_path("data.items"),
         "a.json",
         r#"{"data":{"items":{"a":1}}}"#,
-        "! at the records path data.items there is an object, not an array",
+        "! the value at the records path data.items is an object, not an array",
     );
     check_with(
         &at_path("data.items"),
         "a.json",
         r#"{"data":[{"items":[]}]}"#,
-        "! at the records path data there is an array, not an object",
+        "! the value at the records path data is an array, not an object",
     );
     check_with(&at_path("data"), "a.json", "[{}]", "! the document is an array, not an object");
     check_with(
@@ -153,33 +145,33 @@ fn json_records_paths_that_lead_nowhere() {
         "a.json",
         r#"{"items":[{}],"items":[]}"#,
         "{}
-         ! the key at the records path items comes twice",
+         ! the key at the records path items occurs twice",
     );
     check_with(
         &at_path("items"),
         "a.json",
         r#"{"items":[{}]"#,
         "{}
-         ! not a JSON document: the document ends after item 1 where a comma or a closing brace should be",
+         ! invalid JSON: expected a comma or a closing brace after item 1, but the document ends",
     );
     check_with(
         &at_path("items"),
         "a.json",
         r#"{"x":tru,"items":[]}"#,
-        r#"! not a JSON document: "tru" beside the array of records"#,
+        r#"! invalid JSON outside the array of records: "tru""#,
     );
     check_with(
         &at_path("items"),
         "a.csv",
         "a,b\n",
-        "! a records path was given, which only json sources have, and this one is csv",
+        "! a records path applies only to json sources, but the format is csv",
     );
 }
 
 #[test]
 fn a_json_object_without_a_records_path_is_refused_with_advice() {
-    let advice = "! the document is an object, not an array: give the path to the array of records in it (`records_path`), \
-                  or the format jsonl if every line is an object";
+    let advice = "! the document is an object, not an array: set `records_path` to the path of the array of records, \
+                  or set `format` to jsonl if every line is an object";
     check("", "{\n  \"items\": []\n}\n", advice);
     check_with(&as_format(SourceFormat::Json), "a.jsonl", "{}\n{}\n", advice);
     // Nor is an array named that holds no objects, lies deeper, or has no path.
@@ -193,8 +185,8 @@ fn a_json_object_without_a_records_path_is_refused_with_advice() {
 fn a_json_object_without_a_records_path_names_its_arrays_of_objects() {
     let advice = |arrays: &str| {
         format!(
-            "! the document is an object, not an array: give the path to the array of records in it (`records_path`), did \
-             you mean {arrays}? Or give the format jsonl if every line is an object"
+            "! the document is an object, not an array: set `records_path` to the path of the array of records (did \
+             you mean {arrays}?), or set `format` to jsonl if every line is an object"
         )
     };
     check("a.json", r#"{"items":[{"a":1}]}"#, &advice("items"));
@@ -223,18 +215,18 @@ fn jsonl_lines() {
         "a.jsonl",
         "{}\n\n\n[1]\n{}",
         "{}
-         ! item 2 (line 4): an entity must be a JSON object; this is an array",
+         ! item 2 (line 4): an entity must be a JSON object, but this is an array",
     );
     check(
         "a.jsonl",
         "{}\n{\"a\":\n1}\n",
         "{}
-         ! item 2 (line 2): byte 5: the text ends where a value should follow",
+         ! item 2 (line 2): byte 5: expected a value, found the end of the text",
     );
     check("a.jsonl", "{} {}\n", "! item 1 (line 1): byte 3: text after the end of the object");
     check(
         "a.jsonl",
         "{\"a\":1",
-        "! item 1 (line 1): byte 6: the text ends where a comma or a closing brace should follow",
+        "! item 1 (line 1): byte 6: expected a comma or a closing brace, found the end of the text",
     );
 }

@@ -79,7 +79,7 @@ fn int96_in_lists_of_every_form_is_a_timestamp() {
 fn int96_beyond_all_years_names_item_and_column() {
     let values = [int96(0, 0), Int96::from(vec![0, 0, i32::MAX as u32])];
     let expected = r#"{"at":"1970-01-01T00:00:00"}
-        ! item 2: column "at" contains a date beyond the years -262143 to 262142"#;
+        ! item 2: column "at" contains a date outside the years -262143 to 262142"#;
     check("a.parquet", file::<Int96Type>("required int96 at;", &values, 0, None), expected);
 }
 
@@ -157,15 +157,15 @@ fn keys_of_maps_become_names() {
 #[test]
 fn maps_with_nested_keys_name_the_column() {
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)])]);
-    let expected = "! the Parquet file cannot be read: column \"m\" has maps whose keys are lists, structs or maps, which \
-                    cannot be names in JSON";
+    let expected = "! the Parquet file cannot be read: column \"m\" has maps whose keys are lists, structs, or maps, \
+                    which JSON does not support";
     check("a.parquet", map_file(Arc::new(lists)), expected);
 }
 
 #[test]
 fn dates_beyond_all_years_name_item_and_column() {
     let beyond = |column: &str| {
-        format!("{{\"m\":{column}}}\n! item 2: column \"m\" contains a date beyond the years -262143 to 262142")
+        format!("{{\"m\":{column}}}\n! item 2: column \"m\" contains a date outside the years -262143 to 262142")
     };
     let dates = Date32Array::from(vec![0, i32::MAX]);
     check("a.parquet", column_file(Arc::new(dates)), &beyond("\"1970-01-01\""));
@@ -193,7 +193,7 @@ fn columns_that_cannot_be_read_are_named() {
     check(
         "a.parquet",
         list,
-        "! the Parquet file cannot be read: column \"l\" has a type whose annotation does not fit, or groups that are no \
-         list or map",
+        "! the Parquet file cannot be read: column \"l\" has a type annotation that does not match its type, or a \
+         group that is neither a list nor a map",
     );
 }

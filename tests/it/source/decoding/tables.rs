@@ -12,7 +12,7 @@ use super::{check, check_with, decode};
 use crate::reference::{delimited, hostile};
 
 /// What is told of a table in another encoding.
-const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";
+const CONVERT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
 
 #[test]
 fn tables_give_strings() {
@@ -46,14 +46,15 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
         "a.csv",
         "a,b\n\"1\n1\",2\n\n3\n",
         r#"{"a":"1\n1","b":"2"}
-           ! item 2 (line 5): the row has 1 cell, the header has 2"#,
+           ! item 2 (line 5): the row has 1 cell, but the header has 2"#,
     );
-    check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, the header has 2");
-    check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened and never closed");
+    check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, but the header has 2");
+    check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened but never closed");
     check("a.csv", "a,b\n1,\"2\"x\n", "! item 1 (line 2): there is text after the closing quote of a cell");
     // A quote that does not begin a cell quotes nothing.
-    let quote = "; the quote in cell 2 quotes nothing, because it does not begin the cell";
-    check("a.csv", "a,b\n1, \"x, y\"\n", &format!("! item 1 (line 2): the row has 3 cells, the header has 2{quote}"));
+    let quote = "; the quote in cell 2 has no effect, because the cell does not begin with a quote";
+    let expected = format!("! item 1 (line 2): the row has 3 cells, but the header has 2{quote}");
+    check("a.csv", "a,b\n1, \"x, y\"\n", &expected);
     check("a.csv", b"a,b\n1,\xe9\n", &format!("! item 1 (line 2): cell 2 is not UTF-8{CONVERT}"));
     // Also in a column that a later one of the same name hides.
     check(
@@ -62,7 +63,7 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
         &format!("{{\"a\":\"3\",\"b\":\"2\"}}\n! item 2 (line 3): cell 1 is not UTF-8{CONVERT}"),
     );
     check("a.csv", b"a,\xe9\n1,2\n", &format!("! the header line is not UTF-8{CONVERT}"));
-    check("a.csv", "a,\"b\n", "! the header line: a quote is opened and never closed");
+    check("a.csv", "a,\"b\n", "! the header line: a quote is opened but never closed");
     check("a.csv", "", "! the table is empty: its first line must name the columns");
     check("a.tsv", "\n\n", "! the table is empty: its first line must name the columns");
 }
@@ -71,7 +72,7 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
 fn quoted_cells_with_another_delimiter_name_it() {
     let text = "there is text after the closing quote of a cell";
     let found = |found: &str, wanted: &str| {
-        format!("{text}: {found} seem to separate the cells, but only {wanted} separate cells here")
+        format!("{text}: the cells seem to be separated by {found}, but must be separated by {wanted}")
     };
     check("a.csv", "\"a\";\"b\"\n1;2\n", &format!("! the header line: {}", found("semicolons", "commas")));
     check("a.csv", "\"a\"|b\n1|2\n", &format!("! the header line: {}", found("bars", "commas")));
@@ -86,7 +87,7 @@ fn a_line_end_cut_by_the_window_counts_once() {
     for window_bytes in 1..20 {
         let options = DecodeOptions { window_bytes, ..DecodeOptions::default() };
         let expected = "{\"a\":\"1\",\"b\":\"x\\r\\ny\"}
-            ! item 2 (line 4): the row has 1 cell, the header has 2";
+            ! item 2 (line 4): the row has 1 cell, but the header has 2";
         check_with(&options, "a.csv", "a,b\r\n1,\"x\r\ny\"\r\n3\r\n", expected);
     }
 }
@@ -148,7 +149,7 @@ fn other_formats_have_their_own_types() {
     let only = DecodeOptions { infer_types: InferTypes::TablesOnly, ..DecodeOptions::default() };
     check_with(&only, "a.csv", "a\n1\n", r#"{"a":1}"#);
     for (name, format) in [("a.json", "json"), ("a.jsonl", "jsonl")] {
-        let told = format!("! `infer_types` is for csv and tsv, and this is {format}; leave it out");
+        let told = format!("! `infer_types` applies only to csv and tsv, but the format is {format}; omit it");
         check_with(&only, name, "[]\n", &told);
     }
 }

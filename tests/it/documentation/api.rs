@@ -1,0 +1,222 @@
+//! The API reference: its pages are those that the document makes, and its examples are what the service does.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use strata::http::openapi::examples::examples;
+use strata::http::openapi::reference::{BASE, curl_of, markdown_index, resources};
+use strata_types::request::Format;
+
+use super::console::Demo;
+use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use crate::support::machine::{get, request};
+use crate::support::pages::{between, page};
+
+#[test]
+fn pages_match_the_document() {
+    let rendered = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
+    std::fs::create_dir_all(&rendered).expect("a directory");
+    let mut outdated = Vec::new();
+    for resource in resources() {
+        let path = format!("docs/reference/api/{}.md", resource.name);
+        let expected = resource.markdown();
+        std::fs::write(rendered.join(format!("{}.md", resource.name)), &expected).expect("written");
+        if page(&path) != expected {
+            outdated.push(path);
+        }
+    }
+    assert!(outdated.is_empty(), "{outdated:?} should be as in {}", rendered.display());
+    let expected = markdown_index();
+    let index = between("docs/reference/api/index.md", "<!-- operations:begin -->\n", "<!-- operations:end -->");
+    assert!(index == expected.trim(), "the table of operations should be:\n\n{expected}");
+}
+
+/// Examples of responses that are longer than what they show.
+const EXCERPTS: [&str; 2] = ["getMetrics", "getOpenApi"];
+
+/// What the examples call the source and the receiver of webhooks, and the password of the demo's owner.
+const OUTSIDE: &str = "https://example.org";
+const PASSWORD: &str = "moss-lantern-42";
+
+/// The source of the dataset, with another list from the second fetch on; and the receiver of its webhook.
+fn outside() -> LoopbackServer {
+    let is_fetched = AtomicBool::new(false);
+    LoopbackServer::start(move |received: &Received| {
+        if received.method == "POST" {
+            return Reply::Bytes(with_status("204 No Content", "", b""));
+        }
+        let planets = match is_fetched.swap(true, Ordering::Relaxed) {
+            false => {
+                r#"[{"name":"Venus","radius_km":6051.8,"moons":0},{"name":"Earth","radius_km":6371,"moons":1},
+                    {"name":"Mars","radius_km":3389.5,"moons":2}]"#
+            }
+            true => {
+                r#"[{"name":"Venus","radius_km":6052,"moons":0},{"name":"Earth","radius_km":6371,"moons":1},
+                    {"name":"Mars","radius_km":3389.5,"moons":2},{"name":"Jupiter","radius_km":69911,"moons":95}]"#
+            }
+        };
+        ok("Content-Type: application/json\r\n", planets.as_bytes())
+    })
+}
+
+/// The values of a run, by what the examples have in their place.
+#[derive(Default)]
+struct Values(Vec<(String, String)>);
+
+impl Values {
+    fn to_actual(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (documented, actual)| text.replace(documented, actual))
+    }
+
+    fn to_documented(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (documented, actual)| text.replace(actual, documented))
+    }
+
+    /// The response as the examples should have it: random values, times, and sizes of the example stay.
+    fn settled(&mut self, name: &str, documented: &Value, actual: &Value) -> Value {
+        match (documented, actual) {
+            (Value::Object(documented), Value::Object(actual)) => {
+                let member = |(name, actual): (&String, &Value)| {
+                    let documented = documented.get(name).unwrap_or(&Value::Null);
+                    (name.clone(), self.settled(name, documented, actual))
+                };
+                actual.iter().map(member).collect()
+            }
+            (Value::Array(documented), Value::Array(actual)) => {
+                let mut documented = documented.iter();
+                let item = |actual| self.settled(name, documented.next().unwrap_or(&Value::Null), actual);
+                actual.iter().map(item).collect()
+            }
+            (Value::String(before), Value::String(now)) if before != now => match (random(before), random(now)) {
+                _ if is_time(before) && is_time(now) => documented.clone(),
+                _ if before.lines().count() > 1 && without_numbers(before) == without_numbers(now) => {
+                    documented.clone()
+                }
+                (Some(old), Some(new)) if before.replace(old, "") == now.replace(new, "") => {
+                    self.0.push((old.to_owned(), new.to_owned()));
+                    documented.clone()
+                }
+                _ => actual.clone(),
+            },
+            (Value::Number(_), Value::Number(_)) if is_measured(name) => documented.clone(),
+            _ => actual.clone(),
+        }
+    }
+}
+
+/// The part of a text that is random: at least 16 letters and digits in a row.
+fn random(text: &str) -> Option<&str> {
+    let runs = text.split(|character: char| !character.is_ascii_alphanumeric());
+    runs.filter(|run| run.len() >= 16).max_by_key(|run| run.len())
+}
+
+fn is_time(text: &str) -> bool {
+    chrono::DateTime::parse_from_rfc3339(text).is_ok() || chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok()
+}
+
+/// A text for people without what it measures and counts.
+fn without_numbers(text: &str) -> Vec<&str> {
+    let is_number = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+    let is_unit = |word: &&str| ["B", "KiB", "MiB", "ms", "s"].iter().any(|unit| word.trim_end_matches(',') == *unit);
+    text.split_whitespace().filter(|word| !is_number(word) && !is_unit(word)).collect()
+}
+
+fn is_measured(name: &str) -> bool {
+    ["bytes", "ms", "us", "time", "load"].iter().any(|unit| name.ends_with(unit))
+}
+
+/// Whether the example is a part of the response.
+fn is_excerpt(documented: &Value, actual: &Value) -> bool {
+    match (documented, actual) {
+        (Value::Object(documented), actual) => {
+            documented.iter().all(|(name, documented)| is_excerpt(documented, &actual[name]))
+        }
+        (Value::String(documented), Value::String(actual)) => documented.lines().all(|line| actual.contains(line)),
+        (documented, actual) => documented == actual,
+    }
+}
+
+/// What a command prints, as JSON if it is JSON.
+fn output(command: &str, environment: &[(&str, String)]) -> Value {
+    let mut shell = Command::new("bash");
+    shell.args(["-c", command]).envs(environment.iter().map(|(name, value)| (name, value)));
+    let output = shell.output().expect("bash runs");
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    match serde_json::from_str(&printed) {
+        Ok(json @ (Value::Object(_) | Value::Array(_))) => json,
+        _ => Value::from(printed),
+    }
+}
+
+#[test]
+fn examples_are_what_the_service_responds() {
+    let outside = outside();
+    let demo = Demo::start(&[("STRATA_NET__ALLOW", "127.0.0.1"), ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
+    let base = &demo.server.base_url;
+    let password = demo.printed("(password: ").to_owned();
+    let login = format!(r#"{{"email":"demo@strata.test","password":"{password}"}}"#);
+    let (head, _) = request("POST", &format!("{base}/session/login"), "Content-Type: application/json\r\n", &login);
+    let (_, session) = head.split_once("strata_session=").expect("a cookie");
+    let session = session.split(';').next().expect("a value").to_owned();
+    let environment = [("TOKEN", demo.printed("TOKEN=").to_owned()), ("SESSION", session)];
+    let mut values = Values(vec![
+        (BASE.to_owned(), base.clone()),
+        (OUTSIDE.to_owned(), outside.url("")),
+        (PASSWORD.to_owned(), password),
+    ]);
+
+    let text = page("src/http/openapi/examples.json");
+    let mut documented: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let mut wrong = Vec::new();
+    for (example, documented) in examples().iter().zip(&mut documented) {
+        let id = &example.operation;
+        let is_webhook = id == "newVersion";
+        let part = if is_webhook { "body" } else { "response" };
+        let expected = documented[part].take();
+        let mut settled = Value::Null;
+        // A webhook is sent, and usage is counted, soon after the response that causes it.
+        for _ in 0..200 {
+            let actual = if is_webhook {
+                let received = outside.received().into_iter().find(|received| received.method == "POST");
+                received.map_or(Value::Null, |received| serde_json::from_slice(&received.body).expect("JSON"))
+            } else {
+                output(&values.to_actual(&curl_of(example).expect("an operation")), &environment)
+            };
+            let actual = serde_json::from_str(&values.to_documented(&actual.to_string())).expect("JSON");
+            settled = match EXCERPTS.contains(&id.as_str()) && is_excerpt(&expected, &actual) {
+                true => expected.clone(),
+                false => values.settled("", &expected, &actual),
+            };
+            let may_change = ["newVersion", "viewWebhook", "listDeliveries", "getUsage"].contains(&id.as_str());
+            if settled == expected || !may_change {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        if settled != expected {
+            wrong.push(format!("{id}:\n{settled:#}\ninstead of\n{expected:#}"));
+        }
+        documented[part] = settled;
+    }
+    if !wrong.is_empty() {
+        let path = format!("{}/examples.json", env!("CARGO_TARGET_TMPDIR"));
+        std::fs::write(&path, format!("{:#}\n", Value::from(documented))).expect("written");
+        panic!("{path} has the examples as they should be. {}", wrong.join("\n\n"));
+    }
+}
+
+#[test]
+fn response_examples_of_all_formats_are_real() {
+    let demo = Demo::start(&[]);
+    let (_, document) = get(&format!("{}/openapi.json", demo.server.base_url), None);
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let example = examples().iter().find(|example| example.operation == "readDataset").expect("an example");
+    for format in Format::ALL.into_iter().filter(|format| *format != Format::Parquet) {
+        let command = curl_of(example).expect("an operation").replace(BASE, &demo.server.base_url);
+        let command = command.replace('?', &format!("?pretty=false&format={}&", format.name()));
+        let content = &document["components"]["responses"]["Entities"]["content"][format.content_type()];
+        assert_eq!(output(&command, &[]), content["example"], "{format:?}");
+    }
+}
