@@ -8,8 +8,8 @@
 //! Addresses in URLs are checked here, once for the given URL and once for each redirect.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use chrono::DateTime;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
@@ -35,18 +35,12 @@ pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Valid
     let until = Instant::now().checked_add(sources.limits.total_timeout);
     let mut response = ask(sources, &client, url, known, until).await?;
     let mut unchanged = known.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
-    // This host did not give the validators: a redirect has changed and leads to another host.
-    if unchanged.is_some_and(|known| public_url(&response) != known.url) {
+    if unchanged.is_some_and(|known| !confirms(&response, known)) {
         response = ask(sources, &client, url, None, until).await?;
         unchanged = None;
     }
     if let Some(known) = unchanged {
-        let new = validators(&response);
-        return Ok(Opened::NotModified(Validators {
-            url: new.url,
-            etag: new.etag.or_else(|| known.etag.clone()),
-            last_modified: new.last_modified.or_else(|| known.last_modified.clone()),
-        }));
+        return Ok(Opened::NotModified(known.clone()));
     }
     check_status(response.status())?;
     check_encoding(response.headers())?;
@@ -61,6 +55,7 @@ fn check_status(status: StatusCode) -> Result<(), SourceError> {
         // An empty version is asked for by an empty document.
         StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which contains no document",
         status if status.is_success() => return Ok(()),
+        StatusCode::NOT_MODIFIED => " to an unconditional request",
         status if status.is_redirection() => " without an http or https URL to redirect to",
         _ => "",
     };
@@ -165,17 +160,45 @@ fn public_url(response: &Response) -> String {
     url.into()
 }
 
+/// The validators with which later requests can ask whether the document has changed.
+///
+/// A document can change once more and keep its modification time if that second has not ended by the server's clock
+/// (RFC 9110, section 8.8.2.2). It then has no validators: servers such as nginx derive the `ETag` from the time in
+/// seconds and the size. A modification time that is not an HTTP date cannot be compared, so it is none.
 fn validators(response: &Response) -> Validators {
-    let short = |name| header(response, name).filter(|value| value.len() <= VALIDATOR_BYTES_MAX);
-    let last_modified = short(LAST_MODIFIED).filter(|modified| !may_change_unnoticed(modified, header(response, DATE)));
-    Validators { url: public_url(response), etag: short(ETAG), last_modified }
+    let url = public_url(response);
+    let modified = single_header(response, LAST_MODIFIED);
+    let modified_at = modified.as_deref().and_then(|text| httpdate::parse_http_date(text).ok());
+    let sent_at = header(response, DATE).and_then(|text| httpdate::parse_http_date(&text).ok());
+    let sent_at = sent_at.unwrap_or_else(SystemTime::now);
+    if modified_at.is_some_and(|modified_at| modified_at >= sent_at) {
+        return Validators { url, ..Validators::default() };
+    }
+    let etag = single_header(response, ETAG).filter(|etag| is_entity_tag(etag));
+    Validators { url, etag, last_modified: modified.filter(|_| modified_at.is_some()) }
 }
 
-/// Whether the document can change once more and keep its time of modification, because a second has not ended since
-/// then by the server's clock (RFC 9110, section 8.8.2.2).
-fn may_change_unnoticed(last_modified: &str, date: Option<String>) -> bool {
-    let [modified, sent] = [Some(last_modified), date.as_deref()].map(|text| DateTime::parse_from_rfc2822(text?).ok());
-    modified.zip(sent).is_some_and(|(modified, sent)| modified >= sent)
+/// The value of a header that the response has once and that is not too long to store.
+fn single_header(response: &Response, name: HeaderName) -> Option<String> {
+    let is_single = response.headers().get_all(&name).iter().count() == 1;
+    header(response, name).filter(|value| is_single && value.len() <= VALIDATOR_BYTES_MAX)
+}
+
+/// Whether a text is an entity tag (RFC 9110, section 8.8.3). `*`, for example, would match any document.
+fn is_entity_tag(text: &str) -> bool {
+    let opaque = text.strip_prefix("W/").unwrap_or(text);
+    let inner = opaque.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.is_some_and(|inner| inner.bytes().all(|byte| byte > b' ' && byte != b'"' && byte != 0x7f))
+}
+
+/// Whether a 304 is about the document with these validators: from the same host, although a redirect can have changed,
+/// and without other validators (RFC 9111, section 4.3.4).
+fn confirms(response: &Response, known: &Validators) -> bool {
+    let agrees = |name, known: &Option<String>| match (header(response, name), known) {
+        (Some(new), Some(known)) => new.trim_start_matches("W/") == known.trim_start_matches("W/"),
+        _ => true,
+    };
+    public_url(response) == known.url && agrees(ETAG, &known.etag) && agrees(LAST_MODIFIED, &known.last_modified)
 }
 
 fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {
