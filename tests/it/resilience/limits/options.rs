@@ -231,7 +231,7 @@ async fn a_large_body_that_rests_is_given_up_early() {
     let mut answer = String::new();
     resting.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    let told = "The body is arriving too slowly: 1 of 1000000 bytes after 10 s. It must arrive at a steady rate, within 3600 s.";
+    let told = "The body is arriving too slowly: 1 of 1000000 bytes after 10 s. ";
     assert!(answer.contains(told), "{answer}");
     steady.write_all(" ".repeat(500_000).as_bytes()).expect("sent");
     let mut answer = String::new();
