@@ -1,10 +1,12 @@
 //! The binary: parses the command line and runs it. Everything else is in the library.
 
+mod cli;
+
 use std::ffi::{c_int, c_long};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use strata::cli::{CommandLine, run};
+use cli::{CommandLine, run};
 
 /// Imports and queries allocate on many threads at once. There the system's allocator is slow, and keeps freed memory.
 #[global_allocator]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use strata::config::{Endpoint, Store, StoreUrl};
+use strata_config::{Endpoint, Store, StoreUrl};
 use strata_types::secret::Secret;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
-use strata::encode::ContentCoding;
-use strata::http::params;
-use strata::service::{AnswerBody, App, Authorization, Client, ReadTarget};
+use strata_encode::ContentCoding;
+use strata_http::params;
+use strata_service::{AnswerBody, App, Authorization, Client, ReadTarget};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -212,7 +212,7 @@ fn read(arguments: &[String]) {
 
 /// The value of a counter of this process.
 fn metric(name: &str) -> u64 {
-    let rendering = strata::metrics::render();
+    let rendering = strata_runtime::metrics::render();
     let line = rendering.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default() as u64
 }

@@ -29,14 +29,14 @@ use clap::Parser;
 use futures::StreamExt;
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
-use strata::diff::{self, Change, DiffBounds, DiffPage, records};
-use strata::query::{Engine, EngineOptions};
-use strata::storage::budget::SpoolCharge;
-use strata::storage::cache::PartCache;
-use strata::storage::reader::VersionReader;
-use strata::storage::spool::Spool;
-use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::{WriteOptions, write_version};
+use strata_diff::{self as diff, Change, DiffBounds, DiffPage, records};
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_format::spool::Spool;
+use strata_format::writer::{WriteOptions, write_version};
+use strata_query::{Engine, EngineOptions};
+use strata_store::budget::SpoolCharge;
+use strata_store::store::{self, S3Options, Store};
 use tokio::runtime::Runtime;
 
 use shapes::{Counts, Shape};
@@ -234,7 +234,7 @@ fn compare(directory: &Path) -> Report {
     let options = EngineOptions {
         threads: threads(),
         memory_bytes: MEMORY_BYTES,
-        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: strata_query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout: TIMEOUT,
         diff_timeout: TIMEOUT,
         spill_directory: Some(spill_directory),

@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
-use strata::service::{App, ImportProgress, ImportRequest, ReadTarget};
+use strata_service::{App, ImportProgress, ImportRequest, ReadTarget};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 use tower::Service;
@@ -68,7 +68,7 @@ pub fn on_one_thread<T>(place: &Place, work: impl AsyncFnOnce(&mut Serving) -> T
         let mut configuration = config(&place.data, CACHE_BYTES);
         configuration.query.threads = 1;
         let app = App::open(&configuration).await.expect("the data directory opens");
-        let router = strata::http::router(app.clone());
+        let router = strata_http::router(app.clone());
         let mut service = Serving { app, router, place: place.clone(), etag: None, imports: 0 };
         let done = work(&mut service).await;
         service.app.close().await;

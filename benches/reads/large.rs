@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use strata::service::{App, ReadTarget};
+use strata_service::{App, ReadTarget};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 

@@ -44,9 +44,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Parser;
 use futures::StreamExt;
-use strata::encode::ContentCoding;
-use strata::http::params;
-use strata::service::{Answer, AnswerBody, App, Authorization, ReadTarget};
+use strata_encode::ContentCoding;
+use strata_http::params;
+use strata_service::{Answer, AnswerBody, App, Authorization, ReadTarget};
 use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionSelector;
@@ -403,7 +403,7 @@ impl Bench {
     /// Serves the application on a port of its own, until `shutdown`.
     fn serve(&self, app: App, shutdown: oneshot::Receiver<()>) -> SocketAddr {
         let (address, listener) = self.listener();
-        self.runtime.spawn(async { strata::http::serve(app, listener, shutdown).await.expect("the server runs") });
+        self.runtime.spawn(async { strata_http::serve(app, listener, shutdown).await.expect("the server runs") });
         address
     }
 
@@ -417,7 +417,7 @@ impl Bench {
 async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
     let lookup = app.lookups().find(target).await.expect("the catalog answers");
     let admitted =
-        lookup.admit(Authorization::None, strata::service::Client::Unspecified, request.alt).expect("a public dataset");
+        lookup.admit(Authorization::None, strata_service::Client::Unspecified, request.alt).expect("a public dataset");
     app.reads().answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use strata::service::{App, ReadTarget};
+use strata_service::{App, ReadTarget};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use strata::config::Config;
+use strata_config::Config;
 
 use crate::Arguments;
 use crate::support::binary::{Binary, OWNER, add_user, import, strata};

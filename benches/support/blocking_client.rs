@@ -9,9 +9,9 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use bytes::Bytes;
-use strata::config::Config;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve_router};
+use strata_config::Config;
+use strata_http::router::around;
+use strata_http::server::{ServerLimits, serve_router};
 use tokio::net::TcpListener;
 
 /// A connection.

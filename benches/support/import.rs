@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use strata::config::Config;
-use strata::service::{App, ImportProgress, ImportRequest};
+use strata_config::Config;
+use strata_service::{App, ImportProgress, ImportRequest};
 use strata_types::user::Plan;
 
 use super::process::{cpu_seconds, run_self, status};

@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
-use strata::encode::ContentCoding;
-use strata::http::params;
-use strata::service::{
+use strata_encode::ContentCoding;
+use strata_http::params;
+use strata_service::{
     AnswerBody, App, Authorization, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
 };
 use strata_types::dataset::DatasetChange;
@@ -126,7 +126,7 @@ impl Bench {
         let token = added.expect("a token was asked for");
         let owner = app
             .sessions()
-            .user_of_token(strata::service::Client::Unspecified, token.expose())
+            .user_of_token(strata_service::Client::Unspecified, token.expose())
             .await
             .expect("the catalog answers")
             .expect("the user")

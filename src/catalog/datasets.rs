@@ -2,6 +2,7 @@
 //! is frozen (docs/reference/refreshes.md, States).
 
 use chrono::{DateTime, Utc};
+use strata_runtime::crash;
 use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
@@ -16,7 +17,6 @@ use super::users::lock_owner;
 use super::validators::{self, is_fetched_alike};
 use super::version_rows::{VERSIONS, VersionRecord, check_all_versions, no_version};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
-use crate::crash;
 
 const VIEWED_ATTEMPTS: i64 = 10;
 

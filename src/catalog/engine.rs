@@ -89,8 +89,8 @@ macro_rules! record {
     (struct $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
         struct $name { $($field: $type),+ }
 
-        impl $crate::catalog::engine::Record for $name {
-            fn from_row(row: &$crate::catalog::engine::Row) -> $crate::catalog::Result<Self> {
+        impl $crate::engine::Record for $name {
+            fn from_row(row: &$crate::engine::Row) -> $crate::Result<Self> {
                 Ok($name { $($field: row.get(stringify!($field))?),+ })
             }
         }

@@ -13,12 +13,12 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection};
+use strata_store::durable;
 use tokio::time::{Instant, sleep};
 
 use super::engine::{Engine, migrator};
 use super::link::{Link, OpenedFile};
 use super::{CatalogError, CatalogOptions, Result};
-use crate::storage::durable;
 
 const SCHEMA: &str = include_str!("../../sql/sqlite/0001_initial.sql");
 

@@ -5,6 +5,7 @@
 //! alternate.
 
 use chrono::{DateTime, Utc};
+use strata_runtime::crash;
 use strata_types::dataset::{Dataset, NewDataset};
 use strata_types::version::{NewFile, Version, VersionFile, VersionSelector};
 
@@ -21,7 +22,6 @@ use super::version_rows::{
 };
 use super::webhooks;
 use super::{Catalog, CatalogError, DatasetId, FileId, Result, VersionNumber};
-use crate::crash;
 
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {

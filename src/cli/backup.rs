@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use strata_config::Config;
+use strata_service::{self as service, App, BackedUp, BackupFiles, Restored};
 
 use super::check::with_findings;
 use super::error::CliError;
 use super::{format_bytes, format_files, print_sum};
-use crate::config::Config;
-use crate::service::{self, App, BackedUp, BackupFiles, Restored};
 
 /// Copy the metadata database and all files, even while a server is running
 ///

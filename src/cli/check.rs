@@ -2,13 +2,13 @@
 
 use clap::Args;
 use serde_json::{Value, json};
+use strata_catalog::FileReference;
+use strata_service::{App, CheckDepth, Checked, Finding, OnDamage};
 
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::or_interrupted;
 use super::{format_bytes, format_files, json_line, print, print_sum};
-use crate::catalog::FileReference;
-use crate::service::{App, CheckDepth, Checked, Finding, OnDamage};
 
 /// Verify the metadata database and every recorded file
 ///

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use strata_service::{App, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample, demo_examples};
+
 use super::error::CliError;
 use super::print;
-use crate::service::{App, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample, demo_examples};
 
 /// Embeds files of `data-fixtures/` with their paths there.
 macro_rules! embed {

@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
+use strata_diff::{ChangeType, DiffPage};
+use strata_service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -12,8 +14,6 @@ use super::dataset_id;
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use crate::diff::{ChangeType, DiffPage};
-use crate::service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 /// The default number of listed records.
 const LISTED: u64 = 20;

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
+use strata_diff::{ChangeType, DiffPage};
 use strata_json::{Cursor, Text};
+use strata_service::{DiffSummary, VersionDiff};
 use strata_types::text::with_invisible;
-
-use crate::diff::{ChangeType, DiffPage};
-use crate::service::{DiffSummary, VersionDiff};
 
 /// How much of a value and of an entity is shown.
 #[derive(Clone, Copy, Debug)]

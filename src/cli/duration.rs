@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config;
+use strata_config as config;
 
 /// More is a slip, and too far back for dates.
 const HUNDRED_YEARS_S: u64 = 100 * 366 * 86_400;

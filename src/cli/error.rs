@@ -3,17 +3,17 @@
 use std::io;
 use std::path::PathBuf;
 
+use strata_catalog::CatalogError;
+use strata_config::ConfigError;
+use strata_http::ServeError;
+use strata_service::{
+    AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
+    SweepError,
+};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
 use super::{counted, format_files};
-use crate::catalog::CatalogError;
-use crate::config::ConfigError;
-use crate::http::ServeError;
-use crate::service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
-    SweepError,
-};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {

@@ -1,16 +1,16 @@
 //! `strata explain`: explains a read.
 
 use clap::Args;
+use strata_config::Config;
+use strata_http::params;
+use strata_http::read::path;
+use strata_service::{App, IgnoredParameter};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
 use super::error::CliError;
 use super::signals::or_interrupted;
 use super::{closing, dataset_id, json_line, print};
-use crate::config::Config;
-use crate::http::params;
-use crate::http::read::path;
-use crate::service::{App, IgnoredParameter};
 
 /// Show the plan and cost of a query
 ///

@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
+use strata_config::Config;
+use strata_service::{App, ImportProgress, ImportRequest, local_path};
 use strata_types::causes::Causes;
 use strata_types::dataset::About;
 use strata_types::path::Path;
@@ -17,8 +19,6 @@ use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::Signals;
 use super::{closing, json_line, print};
-use crate::config::Config;
-use crate::service::{App, ImportProgress, ImportRequest, local_path};
 
 /// Create a dataset from a file or URL, or add a new version to it
 ///

@@ -6,12 +6,12 @@ use std::collections::hash_map::Entry;
 use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
+use strata_service::App;
 use strata_types::dataset::Dataset;
 use strata_types::ids::UserId;
 
 use super::error::CliError;
 use super::table::{Align, Column, PAGE, Table, or_dash, visible};
-use crate::service::App;
 
 /// List the datasets of all users
 ///

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use strata_config::{Log, LogFormat};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 use super::error::CliError;
-use crate::config::{Log, LogFormat};
 
 /// Lines that wait for the reader of standard error.
 const MAX_WAITING_LINES: usize = 4_096;

@@ -33,18 +33,18 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use strata_config::{Config, ConfigFile, ConfigSources};
+use strata_service::{App, OpenError};
 use strata_types::causes::Causes;
 use strata_types::ids::DatasetId;
 use strata_types::similar;
 
-use crate::config::{Config, ConfigFile, ConfigSources};
-use crate::service::{App, OpenError};
 use error::CliError;
 
 /// Serve versioned datasets of JSON entities.
 #[derive(Debug, Parser)]
 #[command(name = "strata", version, max_term_width = 100)]
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     #[command(flatten)]
     shared: SharedArguments,
     #[command(subcommand)]
@@ -82,7 +82,7 @@ enum Command {
 
 impl CommandLine {
     /// Of this process. Ends it when the command line cannot be parsed, or asks for help.
-    pub fn of_process() -> CommandLine {
+    pub(crate) fn of_process() -> CommandLine {
         CommandLine::try_parse().unwrap_or_else(|error| suggesting_one(error).exit())
     }
 }
@@ -104,7 +104,7 @@ fn suggesting_one(mut error: clap::Error) -> clap::Error {
 
 /// Parses a command line and runs it to its end. It runs on a thread of its own, because the system sets the stack of
 /// the first thread (`ulimit -s`).
-pub fn run(parse: fn() -> CommandLine) -> ExitCode {
+pub(crate) fn run(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
     let ended = thread.spawn(move || execute(parse())).map(JoinHandle::join);
     logging::end();

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use serde::Serialize;
+use strata_cluster::nodes::NodeState;
+use strata_service::App;
 
 use super::error::CliError;
 use super::print;
 use super::table::{Align, Column, Table, or_dash};
-use crate::cluster::nodes::NodeState;
-use crate::service::App;
 
 /// List the nodes of the cluster
 ///

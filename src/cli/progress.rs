@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use strata_service::ImportProgress;
 
 use super::error::CliError;
 use super::print;
-use crate::service::ImportProgress;
 
 /// A bar on standard error, removed when dropped.
 pub(super) struct ProgressDisplay(ProgressBar);

@@ -2,13 +2,13 @@
 
 use clap::Args;
 use serde_json::json;
+use strata_config as config;
+use strata_service::{App, DamagedFile, Scrubbed};
 
 use super::check::{needed_by, version};
 use super::error::CliError;
 use super::signals::or_interrupted;
 use super::{format_bytes, format_files, json_line, print, print_sum};
-use crate::config;
-use crate::service::{App, DamagedFile, Scrubbed};
 
 /// Verify every version file at a limited rate, and list damaged files
 ///

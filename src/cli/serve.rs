@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::UnknownArgumentValueParser;
+use strata_config::{Config, InternalAddress, ListenAddress};
+use strata_dashboard as dashboard;
+use strata_runtime::memory;
+use strata_service::App;
 use strata_types::node::Roles;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -14,10 +18,6 @@ use tokio_util::sync::CancellationToken;
 use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, demo, print};
-use crate::config::{Config, InternalAddress, ListenAddress};
-use crate::dashboard;
-use crate::memory;
-use crate::service::App;
 
 /// Run the server
 #[derive(Debug, Args)]

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use strata_config::Config;
+use strata_service::{App, Swept, SweptFile};
 
 use super::error::CliError;
 use super::signals::or_interrupted;
 use super::{closing, duration, format_bytes, format_files, json_line, print, print_sum};
-use crate::config::Config;
-use crate::service::{App, Swept, SweptFile};
 
 /// Remove unused files
 ///

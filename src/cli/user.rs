@@ -7,15 +7,15 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use strata_catalog::ApiToken;
+use strata_config::Config;
+use strata_service::{App, ManageError};
 use strata_types::scope::Scope;
 use strata_types::user::{Plan, User};
 
 use super::error::CliError;
 use super::table::{Align, Column, PAGE, Table, visible};
 use super::{closing, duration, print};
-use crate::catalog::ApiToken;
-use crate::config::Config;
-use crate::service::{App, ManageError};
 
 /// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
 const PASSWORD_BYTES: u64 = 4096;

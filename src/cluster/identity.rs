@@ -4,10 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use strata_config::Config;
+use strata_store::durable;
 use strata_types::node::NodeId;
-
-use crate::config::Config;
-use crate::storage::durable;
 
 const FILE: &str = "node.id";
 

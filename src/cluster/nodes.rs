@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, TimeDelta, Utc};
+use strata_catalog::{Catalog, CatalogError, NewNode, Node};
+use strata_config::Config;
+use strata_runtime::metrics::metrics;
 use strata_types::causes::Causes;
 use strata_types::node::Role;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::catalog::{Catalog, CatalogError, NewNode, Node};
-use crate::config::Config;
-use crate::metrics::metrics;
 
 /// Signs of life within the time after which a server counts as lost.
 const SIGNS: u32 = 6;

@@ -18,12 +18,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, Script, ScriptInvocation};
+use strata_runtime::metrics::metrics;
 use strata_types::causes::Causes;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::metrics::metrics;
 
 /// Calls that may wait for an answer at the same time.
 const CALLS: usize = 1_024;

@@ -10,10 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use strata_config::Config;
 use strata_types::secret::Secret;
 use subtle::ConstantTimeEq;
-
-use crate::config::Config;
 
 pub const TOKEN_HEADER: &str = "strata-node-token";
 

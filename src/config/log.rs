@@ -10,7 +10,7 @@ section! {
         /// Log format: `text` for people, or `json` for machines. With `json`, each line is one JSON object.
         format: LogFormat = LogFormat::Text;
         /// Least severe level that strata logs: `error`, `warn`, `info`, `debug`, `trace`, or `off`. You can set levels
-        /// for individual modules, such as `info,strata::query=debug`. The default is `info` for `serve`, and `warn`
+        /// for individual modules, such as `info,strata_query=debug`. The default is `info` for `serve`, and `warn`
         /// for all other commands.
         level: Option<LogFilter> = None;
         /// Duration in milliseconds above which strata writes an additional log line for a request, with the query
@@ -75,7 +75,7 @@ impl TryFrom<String> for LogFilter {
             let (name, level) = item.split_once('=').map_or((None, item), |(name, level)| (Some(name), level));
             if !LEVELS.contains(&level) || !name.is_none_or(module) {
                 return Err(format!(
-                    "{item:?} is invalid; expected a level ({}) or module=level, such as strata::query=debug",
+                    "{item:?} is invalid; expected a level ({}) or module=level, such as strata_query=debug",
                     LEVELS.join(", ")
                 ));
             }

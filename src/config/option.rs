@@ -191,9 +191,9 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::option::Section for $section_type {
-            fn options(&self) -> Vec<$crate::config::option::ConfigOption> {
-                use $crate::config::option::{ConfigOption, OptionValue};
+        impl $crate::option::Section for $section_type {
+            fn options(&self) -> Vec<$crate::option::ConfigOption> {
+                use $crate::option::{ConfigOption, OptionValue};
                 vec![ $( ConfigOption {
                     section: $section,
                     name: stringify!($name),
@@ -204,11 +204,11 @@ macro_rules! section {
                 }, )+ ]
             }
 
-            fn check_ranges(&self) -> Result<(), $crate::config::option::Violation> {
+            fn check_ranges(&self) -> Result<(), $crate::option::Violation> {
                 $( $(
-                    $crate::config::option::check_range(
+                    $crate::option::check_range(
                         concat!($section, ".", stringify!($name)),
-                        $crate::config::option::OptionValue::number(&self.$name),
+                        $crate::option::OptionValue::number(&self.$name),
                         &$range,
                     )?;
                 )? )+

@@ -6,6 +6,11 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_catalog::ApiToken;
+use strata_config::Config;
+use strata_http::error::HttpError;
+use strata_http::visit::quoted;
+use strata_service::{App, ManageError, OwnedSession, SessionOrigin};
 use strata_types::dataset::Dataset;
 use strata_types::limits;
 use strata_types::scope::Scope;
@@ -18,11 +23,6 @@ use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::ApiToken;
-use crate::config::Config;
-use crate::http::error::HttpError;
-use crate::http::visit::quoted;
-use crate::service::{App, ManageError, OwnedSession, SessionOrigin};
 
 /// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";

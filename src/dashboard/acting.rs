@@ -4,6 +4,10 @@
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
+use strata_catalog::DatasetView;
+use strata_http::error::{CallError, HttpError};
+use strata_http::visit::{self, quoted};
+use strata_service::{BodyRoom, ManageError, ReadError};
 use strata_types::limits::{FORM_BYTES, USER_FORM_BYTES};
 use strata_types::text::with_names;
 use strata_types::version::VersionSelector;
@@ -13,10 +17,6 @@ use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::DatasetView;
-use crate::http::error::{CallError, HttpError};
-use crate::http::visit::{self, quoted};
-use crate::service::{BodyRoom, ManageError, ReadError};
 
 /// A form that a page of the session has made.
 pub(super) struct Sent {

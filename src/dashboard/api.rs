@@ -2,10 +2,10 @@
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_http::error::HttpError;
+use strata_http::openapi::reference::{Inline, Link, Prose, Resource, resources};
 
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::http::openapi::reference::{Inline, Link, Prose, Resource, resources};
 
 /// The path of the list of resources, and of their pages below it.
 const API: &str = "/ui/api";

@@ -8,8 +8,8 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use sha2::{Digest, Sha256};
-
-use crate::encode::{ContentCoding, compress};
+use strata_encode::{ContentCoding, compress};
+use strata_http::headers::content_encoding;
 
 /// Digits of the hash in a name.
 const DIGITS: usize = 16;
@@ -43,7 +43,7 @@ impl Asset {
 
     /// It, for who sends these headers.
     pub(super) fn answer(&self, wanted: &HeaderMap) -> Response {
-        let coding = ContentCoding::negotiate(wanted);
+        let coding = content_encoding::negotiate(wanted);
         let (coding, body) = match &self.coded[coding as usize] {
             Some(body) => (coding, body.clone()),
             None => (ContentCoding::Identity, Bytes::from_static(self.text.as_bytes())),
@@ -52,7 +52,7 @@ impl Asset {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
-        coding.describe(headers);
+        content_encoding::describe(coding, headers);
         response
     }
 }

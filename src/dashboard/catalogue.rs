@@ -3,6 +3,10 @@
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_catalog::Listing;
+use strata_http::error::HttpError;
+use strata_http::visit;
+use strata_service::{App, Bucket, DemoExample, ManageError};
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -14,10 +18,6 @@ use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::Listing;
-use crate::http::error::HttpError;
-use crate::http::visit;
-use crate::service::{App, Bucket, DemoExample, ManageError};
 
 const PAGE: usize = 50;
 

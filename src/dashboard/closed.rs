@@ -3,13 +3,13 @@
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_http::error::HttpError;
+use strata_service::{ManageError, ReadError};
 
 use super::acting::own;
 use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::service::{ManageError, ReadError};
 
 #[derive(Template)]
 #[template(path = "closed.html")]

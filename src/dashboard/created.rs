@@ -4,6 +4,8 @@
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
+use strata_http::error::HttpError;
+use strata_service::{ManageError, ReadError};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
 use strata_types::limits::DATASET_NAME_CHARACTERS;
 use strata_types::version::VersionSelector;
@@ -14,8 +16,6 @@ use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::service::{ManageError, ReadError};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];

@@ -6,6 +6,9 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::http::header::REFERER;
 use axum::response::Response;
+use strata_encode::ContentCoding;
+use strata_http::error::HttpError;
+use strata_http::visit::BaseUrl;
 use strata_types::limits::PAGE_BYTES;
 use strata_types::request::{Format, ReadRequest};
 use url::Url;
@@ -19,9 +22,6 @@ use super::query::Query;
 use super::tree::Tree;
 use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
-use crate::encode::ContentCoding;
-use crate::http::error::HttpError;
-use crate::http::visit::BaseUrl;
 
 #[derive(Template)]
 #[template(path = "entity.html")]

@@ -4,6 +4,10 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_http::error::HttpError;
+use strata_http::params;
+use strata_http::visit::{self, BaseUrl};
+use strata_service::{Explanation, IgnoredParameter};
 use strata_types::text::with_names;
 
 use super::acting::own;
@@ -14,10 +18,6 @@ use super::place::Place;
 use super::query::Query;
 use super::shown::{Sentence, Shown};
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::http::params;
-use crate::http::visit::{self, BaseUrl};
-use crate::service::{Explanation, IgnoredParameter};
 
 /// The width of the picture in its own units.
 const WIDTH: u64 = 1_000;

@@ -3,8 +3,7 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use chrono::{DateTime, SecondsFormat, Utc};
-
-use crate::catalog::UsageCounts;
+use strata_catalog::UsageCounts;
 
 /// A number with commas between its thousands.
 pub(super) fn grouped(number: u64) -> String {

@@ -6,7 +6,6 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-
 use strata_types::secret::Secret;
 
 pub(super) const TOKEN: &str = "token";

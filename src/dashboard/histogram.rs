@@ -1,15 +1,15 @@
 //! How the numbers of a path are spread: exact counts of entities in ranges of equal width. Each is what a read counts
 //! whose page a click opens.
 
+use strata_format::profile::{PathRecord, ValueRecord};
+use strata_http::error::HttpError;
+use strata_service::Admitted;
 use strata_types::path::Path;
 
 use super::figures;
 use super::place::Place;
 use super::query::Query;
 use super::visit::Visit;
-use crate::http::error::HttpError;
-use crate::service::Admitted;
-use crate::storage::profile::{PathRecord, ValueRecord};
 
 /// About how many ranges there are; two more at most, where the ends are no round numbers.
 const RANGES: f64 = 10.0;

@@ -4,7 +4,6 @@
 use std::ops::{ControlFlow, Range};
 
 use memchr::memmem::{FindIter, Finder};
-
 use strata_json::{fold, fold_into};
 
 /// Keywords that are looked for. Texts are searched once for each.

@@ -1,5 +1,9 @@
 //! The dataset and the version that a page is about.
 
+use strata_catalog::{Attempt, AttemptOutcome};
+use strata_http::error::HttpError;
+use strata_http::visit;
+use strata_service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
 use strata_types::dataset::Dataset;
 use strata_types::version::{Version, VersionSelector};
 
@@ -7,10 +11,6 @@ use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::Visit;
-use crate::catalog::{Attempt, AttemptOutcome};
-use crate::http::error::HttpError;
-use crate::http::visit;
-use crate::service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
 
 pub(super) struct Opened {
     pub(super) dataset: Dataset,

@@ -2,13 +2,12 @@
 //! `/api/{dataset_id}/{name_slug}/{version}/[alt/]`; other pages of the version lie below it.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use strata_http::error::HttpError;
+use strata_http::read::path;
+use strata_service::ReadTarget;
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::version::{VersionNumber, VersionSelector};
-
-use crate::http::error::HttpError;
-use crate::http::read::path;
-use crate::service::ReadTarget;
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 

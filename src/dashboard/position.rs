@@ -1,10 +1,10 @@
 //! Positions of entities as addresses and forms name them: shown as they were sent, also where no number is as large.
 
 use axum::http::StatusCode;
+use strata_http::error::HttpError;
+use strata_http::visit::quoted;
 
 use super::figures;
-use crate::http::error::HttpError;
-use crate::http::visit::quoted;
 
 #[derive(Clone, Debug)]
 pub(super) struct Position {

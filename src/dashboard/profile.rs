@@ -3,6 +3,9 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_format::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
+use strata_http::error::HttpError;
+use strata_service::{Admitted, ProfileRequest, ReadError};
 use strata_types::version::VersionSelector;
 
 use super::acting::own;
@@ -14,9 +17,6 @@ use super::query::{Query, invalid_text};
 use super::shown::{Sentence, Shown};
 use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
-use crate::http::error::HttpError;
-use crate::service::{Admitted, ProfileRequest, ReadError};
-use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 
 const PAGE: usize = 60;
 

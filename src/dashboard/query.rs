@@ -5,9 +5,8 @@ use std::fmt;
 
 use axum::http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-use crate::http::error::HttpError;
-use crate::http::visit::quoted;
+use strata_http::error::HttpError;
+use strata_http::visit::quoted;
 
 /// What is escaped: all but what stands for itself in a query string, in a shell's quotes, and in programs.
 const ESCAPED: &AsciiSet =

@@ -5,13 +5,13 @@ use axum::body::Body;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use strata_http::error::HttpError;
+use strata_http::visit;
+use strata_service::ManageError;
 use strata_types::limits::FORM_BYTES;
 
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::http::visit;
-use crate::service::ManageError;
 
 /// The field that says where to go then.
 const NEXT: &str = "next";

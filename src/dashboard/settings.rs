@@ -9,6 +9,8 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strata_http::error::HttpError;
+use strata_service::{ManageError, visibility};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
 use strata_types::index::IndexSettings;
 use strata_types::path::Path;
@@ -21,8 +23,6 @@ use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::service::{ManageError, visibility};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];

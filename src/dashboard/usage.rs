@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{NaiveDate, Utc};
+use strata_catalog::{DayUsage, UsageCounts};
+use strata_http::error::HttpError;
 
 use super::acting::{Own, own};
 use super::figures::{self, UsageCells};
 use super::opened::{Heading, Tab};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::{DayUsage, UsageCounts};
-use crate::http::error::HttpError;
 
 /// The spans to choose from, in days. The last is what is kept.
 const SPANS: [u64; 4] = [7, 30, 90, 400];

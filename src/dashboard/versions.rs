@@ -5,6 +5,10 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_catalog::{DatasetView, VersionRecord};
+use strata_http::error::HttpError;
+use strata_http::visit;
+use strata_service::{Bucket, ReadError};
 use strata_types::dataset::Dataset;
 use strata_types::version::{Version, VersionNumber, VersionSelector, there_are};
 
@@ -14,10 +18,6 @@ use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::{DatasetView, VersionRecord};
-use crate::http::error::HttpError;
-use crate::http::visit;
-use crate::service::{Bucket, ReadError};
 
 const PAGE: usize = 50;
 

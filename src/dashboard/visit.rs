@@ -11,6 +11,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
+use strata_encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
+use strata_http::error::{CallError, HttpError};
+use strata_http::headers::content_encoding;
+use strata_http::large_responses;
+use strata_http::visit::{self, Visitor, quoted};
+use strata_runtime::blocking::blocking;
+use strata_runtime::priority::Priority;
+use strata_service::{App, BodyRoom, ManageError, UsageMeter};
 use strata_types::limits::FORM_BYTES;
 use strata_types::user::User;
 
@@ -18,13 +26,6 @@ use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::{Sentence, with_named};
 use super::{assets, forms};
-use crate::blocking::blocking;
-use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
-use crate::http::error::{CallError, HttpError};
-use crate::http::large_responses;
-use crate::http::visit::{self, Visitor, quoted};
-use crate::priority::Priority;
-use crate::service::{App, BodyRoom, ManageError, UsageMeter};
 
 /// What a page may load and do: its style sheet, its script and its icon, calls of its own service, nothing of others.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -380,7 +381,7 @@ const COMPRESSED_HERE: usize = 128 << 10;
 async fn coded(headers: &HeaderMap, html: String) -> Response {
     let coding = match html.len() < LEAST_COMPRESSED_BYTES {
         true => ContentCoding::Identity,
-        false => ContentCoding::negotiate(headers),
+        false => content_encoding::negotiate(headers),
     };
     let plain = Bytes::from(html);
     let html = plain.clone();

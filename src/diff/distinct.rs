@@ -1,7 +1,7 @@
 //! How many distinct values each field has: exact, whatever their number, on disk where they do not fit.
 //!
 //! A value is a hash and the number of its field in one `u128`
-//! ([`value`](crate::query::fields::values::value)). Values are cut into [`PARTITIONS`] by their highest
+//! ([`value`](strata_query::fields::values::value)). Values are cut into [`PARTITIONS`] by their highest
 //! bits, so that equal ones meet in one; when the pool refuses more, repeated ones are dropped and, if that does not
 //! help, all partitions go to disk. At the end each partition is sorted by itself.
 //!
@@ -19,12 +19,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SpillFile, SpillWriter};
-
-use crate::metrics::metrics;
-use crate::query::QueryError;
-use crate::query::error::not_spilled;
-use crate::query::fields::values::field;
-use crate::storage::StorageError;
+use strata_query::QueryError;
+use strata_query::error::not_spilled;
+use strata_query::fields::values::field;
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
 
 const PARTITIONS: usize = 256;
 
@@ -184,7 +183,7 @@ mod tests {
     use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
 
     use super::*;
-    use crate::query::fields::values::value;
+    use strata_query::fields::values::value;
 
     /// How many distinct values of three fields are counted, and whether some went to disk: of field n every (n + 1)th
     /// of `values` hashes, each block of them twice.

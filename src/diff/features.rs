@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
+use strata_query::QueryError;
+use strata_query::account::Accounted;
+use strata_query::fields::chosen::Chosen;
+use strata_query::fields::row_group::RowFeatures;
+use strata_query::fields::rows;
+use strata_query::fields::scan::Wanted;
+use strata_query::fields::values::Feature;
+use strata_query::tasks;
+use strata_store::StorageError;
 
 use super::Session;
 use super::weights::Weights;
-use crate::query::QueryError;
-use crate::query::account::Accounted;
-use crate::query::fields::chosen::Chosen;
-use crate::query::fields::row_group::RowFeatures;
-use crate::query::fields::rows;
-use crate::query::fields::scan::Wanted;
-use crate::query::fields::values::Feature;
-use crate::query::tasks;
-use crate::storage::StorageError;
 
 /// Stands for the start of features that have not come.
 const MISSING: u64 = u64::MAX;

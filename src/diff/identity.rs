@@ -26,19 +26,19 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
+use strata_format::reader::VersionReader;
 use strata_json::CanonicalForm;
+use strata_query::QueryError;
+use strata_query::account::Accounted;
+use strata_query::engine::Spilled;
+use strata_query::fetch::pages::Pages;
+use strata_query::fields::SOURCE;
+use strata_query::scan::sort_key::{OrderSpec, SortColumn};
+use strata_query::tasks;
+use strata_store::StorageError;
 
 use super::Session;
 use super::shared::{self, HASH_BYTES, Rest};
-use crate::query::QueryError;
-use crate::query::account::Accounted;
-use crate::query::engine::Spilled;
-use crate::query::fetch::pages::Pages;
-use crate::query::fields::SOURCE;
-use crate::query::scan::sort_key::{OrderSpec, SortColumn};
-use crate::query::tasks;
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
 
 /// 128 bits each of the hashes of `_source` and entity, a byte for the version, 64 bits of position.
 const KEY_BYTES: usize = 41;

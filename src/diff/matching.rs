@@ -14,12 +14,12 @@
 //! there, too.)
 
 use hashbrown::HashMap;
+use strata_query::QueryError;
+use strata_query::account::Accounted;
+use strata_query::fields::values::{Feature, rank};
 
 use super::Session;
 use super::features::Features;
-use crate::query::QueryError;
-use crate::query::account::Accounted;
-use crate::query::fields::values::{Feature, rank};
 
 /// From when on similar entities are not looked for among all: docs/reference/diffs.md, Diffs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

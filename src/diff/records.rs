@@ -9,13 +9,13 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use hashbrown::{HashMap, HashSet};
+use strata_format::reader::VersionReader;
 use strata_json::{CanonicalForm, JsonType, Text};
+use strata_query::fetch::pages::Pages;
+use strata_query::fields::SOURCE;
+use strata_store::StorageError;
 
 use super::changes::Change;
-use crate::query::fetch::pages::Pages;
-use crate::query::fields::SOURCE;
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
 
 /// Bytes of documents of one version that are in memory at once; one document may have more.
 const DOCUMENT_BYTES: usize = 8 << 20;

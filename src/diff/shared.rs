@@ -9,12 +9,12 @@ use std::ops::{ControlFlow, Range};
 
 use arrow::array::AsArray;
 use hashbrown::HashSet;
+use strata_format::reader::{SharedRows, VersionReader};
+use strata_query::QueryError;
+use strata_query::account::Accounted;
+use strata_store::StorageError;
 
 use super::Session;
-use crate::query::QueryError;
-use crate::query::account::Accounted;
-use crate::storage::StorageError;
-use crate::storage::reader::{SharedRows, VersionReader};
 
 /// Most entities that are matched without the disk. Where there are more, all are matched, as of any two versions.
 const MOST: usize = 1 << 18;

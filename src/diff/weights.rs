@@ -9,17 +9,17 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::{StreamExt, TryStreamExt, stream};
 use strata_json::Text;
+use strata_query::QueryError;
+use strata_query::account::Accounted;
+use strata_query::fields::chosen::Chosen;
+use strata_query::fields::row_group::{FieldNumbers, FieldValues, Ranks};
+use strata_query::fields::rows;
+use strata_query::fields::scan::Wanted;
+use strata_query::fields::values::{field, hash, value};
+use strata_query::tasks;
 
 use super::Session;
 use super::distinct::Distinct;
-use crate::query::QueryError;
-use crate::query::account::Accounted;
-use crate::query::fields::chosen::Chosen;
-use crate::query::fields::row_group::{FieldNumbers, FieldValues, Ranks};
-use crate::query::fields::rows;
-use crate::query::fields::scan::Wanted;
-use crate::query::fields::values::{field, hash, value};
-use crate::query::tasks;
 
 /// About how much memory a field takes, besides its name.
 const FIELD_BYTES: usize = 64;

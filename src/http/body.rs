@@ -3,9 +3,9 @@
 use axum::body::{Body, Bytes};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt, future};
+use strata_service::ReadError;
 
 use super::error::{HttpError, log_read_error};
-use crate::service::ReadError;
 
 /// The body of an answer that is streamed.
 ///

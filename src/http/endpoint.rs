@@ -6,10 +6,9 @@
 use axum::routing::{MethodFilter, MethodRouter};
 use axum::{Extension, Router};
 use serde_json::Value;
+use strata_service::App;
 use utoipa::openapi::{Content, HttpMethod, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-
-use crate::service::App;
 
 pub(super) struct Endpoint {
     /// The pattern of its path.

@@ -5,12 +5,12 @@ use axum::http::HeaderName;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use axum::routing::on;
+use strata_service::App;
 use utoipa::openapi::Content;
 
 use super::description::{self, TEXT};
 use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::error::HttpError;
-use crate::service::App;
 
 pub(super) static HEALTH: Endpoint =
     Endpoint::get("/healthz", "getHealth", Group::Operational, |method| on(method, healthz))

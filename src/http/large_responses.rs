@@ -1,11 +1,11 @@
 //! Memory and processor time of responses that are built as a whole.
 //!
-//! - [`built`] is for handlers whose response takes long to build or may be large: it reserves memory for the caller
-//!   and builds the response on a thread of its own (see [`LargeResponses`](crate::service::LargeResponses)).
-//! - [`charged`] is the layer around every route except the read endpoint. It charges each complete body of more than
+//! - `built` is for handlers whose response takes long to build or may be large: it reserves memory for the caller
+//!   and builds the response on a thread of its own (see [`LargeResponses`](strata_service::LargeResponses)).
+//! - `charged` is the layer around every route except the read endpoint. It charges each complete body of more than
 //!   [`UNCHARGED_BYTES`] that nothing was reserved for, so that a new endpoint cannot be forgotten.
 //!
-//! Bodies of reads and diffs are charged where they are encoded, and carry [`Charged`].
+//! Bodies of reads and diffs are charged where they are encoded, and carry `Charged`.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -13,10 +13,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use strata_service::{App, Holder, ReadError, Refused, ResponseReservation, UNCHARGED_BYTES};
 
 use super::error::HttpError;
 use super::headers::client_ip;
-use crate::service::{App, Holder, ReadError, Refused, ResponseReservation, UNCHARGED_BYTES};
 
 /// Marks a response whose body is charged already.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ pub(super) async fn built(
 ///
 /// # Errors
 /// 503 if the principal's responses hold too much memory for too long.
-pub(crate) async fn reserve(app: &App, principal: Holder) -> Result<ResponseReservation, HttpError> {
+pub async fn reserve(app: &App, principal: Holder) -> Result<ResponseReservation, HttpError> {
     Ok(app.large_responses().reserve(principal).await.map_err(ReadError::from)?)
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn reserve(app: &App, principal: Holder) -> Result<ResponseRese
 ///
 /// # Errors
 /// 503 if the body is larger than what the principal may hold, and the errors of the work.
-pub(crate) async fn build(
+pub async fn build(
     reservation: ResponseReservation,
     work: impl Future<Output = Result<Response, HttpError>> + Send + 'static,
 ) -> Result<Response, HttpError> {

@@ -10,14 +10,15 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
+use strata_encode::ContentCoding;
+use strata_encode::compress;
+use strata_runtime::blocking::blocking;
+use strata_runtime::metrics;
+use strata_service::App;
 
 use super::description;
 use super::endpoint::{Answer, Callers, Endpoint, Group};
-use super::headers::content_encoding::ContentCoding;
-use crate::blocking::blocking;
-use crate::encode::compress;
-use crate::metrics;
-use crate::service::App;
+use crate::headers::content_encoding;
 
 const CONTENT: &str = "text/plain; version=0.0.4";
 
@@ -85,7 +86,7 @@ fn rendered(method: MethodFilter) -> MethodRouter<App> {
                 rendered
             })
         };
-        let mut coding = ContentCoding::negotiate(&headers);
+        let mut coding = content_encoding::negotiate(&headers);
         if coding != ContentCoding::Identity {
             let compressing = rendered.clone();
             // Without a thread or memory, the plain text is sent.
@@ -98,7 +99,7 @@ fn rendered(method: MethodFilter) -> MethodRouter<App> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
         // They hold only at this moment.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        coding.describe(headers);
+        content_encoding::describe(coding, headers);
         response
     })
 }
@@ -111,7 +112,7 @@ mod tests {
     use tower::Service;
 
     use super::*;
-    use crate::config::Config;
+    use strata_config::Config;
 
     #[tokio::test]
     async fn readers_that_stop_share_a_text_and_others_get_a_new_one() {
@@ -119,7 +120,7 @@ mod tests {
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
         let app = App::open(&config).await.expect("a service");
-        let router = crate::http::endpoint::routes([&METRICS].into_iter()).with_state(app);
+        let router = crate::endpoint::routes([&METRICS].into_iter()).with_state(app);
         let request = || Request::get("/metrics").body(Body::empty()).expect("a request");
         let get = async || {
             let response = router.clone().call(request()).await.expect("an answer");

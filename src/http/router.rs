@@ -10,14 +10,14 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
+use strata_config::Config;
+use strata_service::App;
 use strata_types::node::Role;
 
 use super::error::HttpError;
 use super::headers::content_encoding::weighted_items;
 use super::layers::{self, Layers};
 use super::{endpoint, health, large_responses, management, mcp, metrics, openapi, read};
-use crate::config::Config;
-use crate::service::App;
 
 #[derive(Default)]
 pub struct Pages {

@@ -1,7 +1,6 @@
 //! Values of query strings and of JSON members that several kinds of requests have.
 
 use serde_json::Number;
-
 use strata_json::NumericValue;
 use strata_types::ids::DatasetId;
 

@@ -7,7 +7,7 @@ mod upload;
 use strata_types::secret::Secret;
 use strata_types::text::with_names;
 use strata_types::user::User;
-pub(crate) use upload::{File, Part, Upload};
+pub use upload::{File, Part, Upload};
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -16,33 +16,34 @@ use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::IntoResponse;
 
 use super::error::{CallError, HttpError, ServerFailure};
-pub(crate) use super::headers::base_url::BaseUrl;
+pub use super::headers::base_url::BaseUrl;
 use super::headers::base_url::has_foreign_origin;
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
-pub(crate) use super::management::DiffCall;
-pub(crate) use super::management::sessions::sign_in;
+pub use super::management::DiffCall;
+pub use super::management::sessions::sign_in;
 use super::management::{self, body, sessions};
-pub(crate) use super::read::download;
-pub(crate) use super::read::rate::admit as count;
+pub use super::read::download;
+pub use super::read::rate::admit as count;
+use strata_service::{App, BodyRoom, Client, Holder};
+
 use super::{params, text};
-use crate::service::{App, BodyRoom, Client, Holder};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who opens a page: a user, by the cookie of a session, or anybody.
 #[derive(Clone, Debug)]
-pub(crate) struct Visitor {
-    pub(crate) client: Client,
-    pub(crate) user: Option<User>,
+pub struct Visitor {
+    pub client: Client,
+    pub user: Option<User>,
     /// The id of the session by which the user is known.
-    pub(crate) session: Option<Secret>,
+    pub session: Option<Secret>,
 }
 
 impl Visitor {
     /// The one of a request. The cookie of a session that has ended is nobody's. An `Authorization` is not looked at:
     /// browsers send none.
-    pub(crate) async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
+    pub async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
         let client = client_ip::of(head, app);
         let Some(id) = management::session_id(&head.headers) else {
             return Ok(Visitor { client, user: None, session: None });
@@ -52,13 +53,13 @@ impl Visitor {
         Ok(Visitor { client, user, session })
     }
 
-    pub(crate) fn holder(&self) -> Holder {
+    pub fn holder(&self) -> Holder {
         self.user.as_ref().map_or(Holder::Anonymous(self.client), |user| Holder::User(user.id))
     }
 }
 
 /// Refuses a form that a page of another site has sent.
-pub(crate) fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
+pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
     let other_site =
         head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
     match other_site || has_foreign_origin(head, app.config().server.public_url.as_ref()) {
@@ -71,7 +72,7 @@ pub(crate) fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
 ///
 /// # Errors
 /// 415 for a body that is none, and those of receiving it.
-pub(crate) async fn form(
+pub async fn form(
     app: &App,
     holder: Holder,
     headers: &HeaderMap,
@@ -95,12 +96,7 @@ pub(crate) async fn form(
 }
 
 /// Ends the visitor's session, and takes its cookie.
-pub(crate) async fn sign_out(
-    app: &App,
-    head: &Parts,
-    visitor: &Visitor,
-    headers: &mut HeaderMap,
-) -> Result<(), HttpError> {
+pub async fn sign_out(app: &App, head: &Parts, visitor: &Visitor, headers: &mut HeaderMap) -> Result<(), HttpError> {
     if let Some(id) = &visitor.session {
         app.sessions().end(id.expose()).await?;
     }
@@ -109,15 +105,15 @@ pub(crate) async fn sign_out(
 }
 
 /// What an error answer tells: its status, its text, and its headers without those of the text.
-pub(crate) struct Told {
-    pub(crate) status: StatusCode,
-    pub(crate) text: String,
-    pub(crate) headers: HeaderMap,
+pub struct Told {
+    pub status: StatusCode,
+    pub text: String,
+    pub headers: HeaderMap,
 }
 
 /// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request. It names
 /// characters that nobody would see as pages do.
-pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
+pub fn told(error: HttpError, head: &Parts) -> Told {
     let (_, text) = error.public();
     let response = error.into_response();
     let (parts, _) = response.into_parts();
@@ -134,7 +130,7 @@ pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
 }
 
 /// Refuses an address whose query string is not UTF-8, as operations do.
-pub(crate) fn check_utf8(head: &Parts) -> Result<(), HttpError> {
+pub fn check_utf8(head: &Parts) -> Result<(), HttpError> {
     match params::not_utf8(head.uri.query().unwrap_or_default()) {
         None => Ok(()),
         Some(raw) => Err(CallError::NotUtf8 { raw: raw.to_owned() }.into()),
@@ -142,6 +138,6 @@ pub(crate) fn check_utf8(head: &Parts) -> Result<(), HttpError> {
 }
 
 /// A text of a request, in quotation marks and on one line, with the names that pages have for what nobody would see.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     with_names(&text::quoted(text).to_string()).into_owned()
 }

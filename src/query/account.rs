@@ -4,22 +4,22 @@ use std::ops::Deref;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use crate::query::QueryError;
+use crate::QueryError;
 
 /// A list that is accounted to the memory pool until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Accounted<T> {
+pub struct Accounted<T> {
     items: Vec<T>,
     reservation: MemoryReservation,
 }
 
 impl<T> Accounted<T> {
     /// An empty list of the same consumer of memory as `reservation`.
-    pub(crate) fn new(reservation: &MemoryReservation) -> Accounted<T> {
+    pub fn new(reservation: &MemoryReservation) -> Accounted<T> {
         Accounted { items: Vec::new(), reservation: reservation.new_empty() }
     }
 
-    pub(crate) fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
+    pub fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
     where
         T: Clone,
     {
@@ -41,7 +41,7 @@ impl<T> Accounted<T> {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, item: T) -> Result<(), QueryError> {
+    pub fn push(&mut self, item: T) -> Result<(), QueryError> {
         if self.items.len() == self.items.capacity() {
             self.reserve(1)?;
         }
@@ -49,22 +49,22 @@ impl<T> Accounted<T> {
         Ok(())
     }
 
-    pub(crate) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
+    pub fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
         self.reserve(items.len())?;
         self.items.extend(items);
         Ok(())
     }
 
-    pub(crate) fn items_mut(&mut self) -> &mut [T] {
+    pub fn items_mut(&mut self) -> &mut [T] {
         &mut self.items
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.items.clear();
     }
 
     /// The items without spare room, and what accounts for them.
-    pub(crate) fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
+    pub fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
         self.items.shrink_to_fit();
         // Never more than it was; should the pool refuse all the same, too much stays accounted.
         let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());

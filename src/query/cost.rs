@@ -17,20 +17,20 @@
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
+use strata_format::keywords::cut::{Class, Plan};
+use strata_format::reader::VersionReader;
 use strata_types::request::{Format, ReadRequest};
 
-use crate::query::fetch::reshape::Reshape;
-use crate::query::fetch::selection::Outcome;
-use crate::query::kept;
-use crate::query::scan::access::{self, Access};
-use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::kept_groups::kept_firsts;
-use crate::query::scan::kept_index;
-use crate::query::scan::kept_order::{Kept, kept_order};
-use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::sort_key::{self, OrderSpec};
-use crate::storage::keywords::cut::{Class, Plan};
-use crate::storage::reader::VersionReader;
+use crate::fetch::reshape::Reshape;
+use crate::fetch::selection::Outcome;
+use crate::kept;
+use crate::scan::access::{self, Access};
+use crate::scan::dedup_key::GroupSpec;
+use crate::scan::kept_groups::kept_firsts;
+use crate::scan::kept_index;
+use crate::scan::kept_order::{Kept, kept_order};
+use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::sort_key::{self, OrderSpec};
 
 /// Bytes that one value of a stored column counts.
 const VALUE_BYTES: u64 = 16;

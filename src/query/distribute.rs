@@ -17,8 +17,8 @@ use serde::Serialize;
 use strata_types::causes::Causes;
 use utoipa::ToSchema;
 
-use crate::query::error::QueryError;
-use crate::query::tenants::Tenant;
+use crate::error::QueryError;
+use crate::tenants::Tenant;
 
 /// Who has parts of queries run by other nodes.
 #[async_trait]
@@ -79,7 +79,7 @@ pub struct DistributedUse {
 
 /// An operator at the end of a plan, parts of which other nodes can run: it looks at row groups, each for itself.
 #[async_trait]
-pub(crate) trait Divisible: Send + Sync {
+pub trait Divisible: Send + Sync {
     /// Whether it is part of a diff, which may take longer than a query.
     fn is_of_diff(&self) -> bool;
 
@@ -97,17 +97,17 @@ pub(crate) trait Divisible: Send + Sync {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct RowGroupToRead {
-    pub(crate) number: usize,
+pub struct RowGroupToRead {
+    pub number: usize,
     /// A name of its bytes that is the same everywhere.
-    pub(crate) name: Vec<u8>,
+    pub name: Vec<u8>,
     /// About how many bytes of it are to be read that are not in the cache.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// What comes of a plan that other nodes help with; why nothing does, where it fails in whatever way or takes longer
 /// than `limit`: then the same is to be found without them.
-pub(crate) async fn finish<T>(
+pub async fn finish<T>(
     distribution: &dyn Distribution,
     plan: &DistributedPlan,
     limit: Duration,
@@ -128,6 +128,6 @@ pub(crate) async fn finish<T>(
 }
 
 /// How long other nodes may help with a query that may take so long. The rest is for running it here.
-pub(crate) fn most_time(limit: Duration) -> Duration {
+pub fn most_time(limit: Duration) -> Duration {
     limit * 2 / 3
 }

@@ -14,20 +14,20 @@ use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPo
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use strata_runtime::blocking::blocking_on;
+use strata_runtime::metrics::metrics;
+use strata_runtime::priority::Priority;
+use strata_store::StorageError;
+use strata_store::free_space::DiskReserve;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use crate::blocking::blocking_on;
-use crate::metrics::metrics;
-use crate::priority::Priority;
-use crate::query::QueryError;
-use crate::query::company::Company;
-use crate::query::distribute::Distribution;
-use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
-use crate::storage::StorageError;
-use crate::storage::free_space::DiskReserve;
+use crate::QueryError;
+use crate::company::Company;
+use crate::distribute::Distribution;
+use crate::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
@@ -49,6 +49,22 @@ pub struct EngineOptions {
     pub disk_reserve: Option<DiskReserve>,
 }
 
+/// One thread per processor and 1 GiB of memory, for whoever needs no shares and no spilling.
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            threads: strata_runtime::priority::processors(),
+            memory_bytes: 1 << 30,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: Duration::from_secs(60),
+            diff_timeout: Duration::from_secs(60),
+            spill_directory: None,
+            spill_bytes: 0,
+            disk_reserve: None,
+        }
+    }
+}
+
 /// The engine. Clones share everything; queries of one that comes from [`Engine::of`] take the share of a tenant.
 #[derive(Clone)]
 pub struct Engine {
@@ -65,11 +81,11 @@ pub struct Engine {
 
 /// The engine, for who must not keep it: it ends with the last [`Engine`].
 #[derive(Clone)]
-pub(crate) struct WeakEngine(Weak<Shared>);
+pub struct WeakEngine(Weak<Shared>);
 
 impl WeakEngine {
     /// The engine, for queries of all and short work; `None` where it has ended.
-    pub(crate) fn upgrade(&self) -> Option<Engine> {
+    pub fn upgrade(&self) -> Option<Engine> {
         self.0.upgrade().map(Engine::new)
     }
 }
@@ -202,12 +218,12 @@ impl Engine {
     }
 
     /// The same engine, for a query so much of whose time is over.
-    pub(crate) fn after(&self, spent: Duration) -> Engine {
+    pub fn after(&self, spent: Duration) -> Engine {
         Engine { spent, ..self.clone() }
     }
 
     /// The same engine, for who must not keep it.
-    pub(crate) fn weak(&self) -> WeakEngine {
+    pub fn weak(&self) -> WeakEngine {
         WeakEngine(Arc::downgrade(&self.shared))
     }
 
@@ -216,17 +232,17 @@ impl Engine {
         let _ = self.shared.distribution.set(distribution);
     }
 
-    pub(crate) fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
+    pub fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
         self.shared.distribution.get()
     }
 
     /// Whose share its queries take; `None`: that of all.
-    pub(crate) fn tenant(&self) -> Option<Tenant> {
+    pub fn tenant(&self) -> Option<Tenant> {
         self.tenant
     }
 
     /// The settings of queries, in a session that another part of the program begins.
-    pub(crate) fn settings(&self, config: SessionConfig) -> SessionConfig {
+    pub fn settings(&self, config: SessionConfig) -> SessionConfig {
         let config = with_settings(config);
         match self.shared.config.get_extension::<SharedMemory>() {
             Some(memory) => config.with_extension(memory),
@@ -239,7 +255,7 @@ impl Engine {
     }
 
     /// What queries run in: the memory pool and where they spill.
-    pub(crate) fn context(&self) -> &Arc<TaskContext> {
+    pub fn context(&self) -> &Arc<TaskContext> {
         self.context
             .get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
     }
@@ -248,7 +264,7 @@ impl Engine {
         self.shared.options.timeout.saturating_sub(self.spent)
     }
 
-    pub(crate) fn diff_timeout(&self) -> Duration {
+    pub fn diff_timeout(&self) -> Duration {
         self.shared.options.diff_timeout
     }
 
@@ -352,7 +368,7 @@ impl Engine {
 
     /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] or [`QueryError::TooMuchDisk`] when nobody else has
     /// held any meanwhile.
-    pub(crate) async fn run_query_within<T: Send + 'static>(
+    pub async fn run_query_within<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
@@ -459,7 +475,7 @@ impl Drop for Measured {
 }
 
 /// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
-pub(crate) struct Spilled(pub(crate) Arc<dyn ExecutionPlan>);
+pub struct Spilled(pub Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
     fn drop(&mut self) {

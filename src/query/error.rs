@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+use strata_store::StorageError;
+use strata_store::shortage::Shortage;
+use strata_store::temporary;
 
-use crate::query::tenants::DiskShareUsed;
-use crate::storage::StorageError;
-use crate::storage::shortage::Shortage;
-use crate::storage::temporary;
+use crate::tenants::DiskShareUsed;
 
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -107,24 +107,22 @@ fn copy_of(error: &io::Error) -> QueryError {
 
 /// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what
 /// may be spilled is a matter of room, as with memory.
-pub(crate) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
+pub fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
     match Shortage::of(&error).is_some() || DiskShareUsed::of(&error).is_some() {
-        true => StorageError::Io(error).into(),
+        true => external(StorageError::Io(error)),
         false => DataFusionError::ResourcesExhausted(format!("failed to spill {what}: {error}")),
     }
 }
 
 /// Carries a storage error through DataFusion.
-impl From<StorageError> for DataFusionError {
-    fn from(error: StorageError) -> DataFusionError {
-        DataFusionError::External(Box::new(error))
-    }
+pub(crate) fn external(error: StorageError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }
 
 impl From<QueryError> for DataFusionError {
     fn from(error: QueryError) -> DataFusionError {
         match error {
-            QueryError::Storage(storage) => storage.into(),
+            QueryError::Storage(storage) => external(storage),
             QueryError::OutOfMemory(what) => DataFusionError::ResourcesExhausted(what),
             other => DataFusionError::External(Box::new(other)),
         }

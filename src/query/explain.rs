@@ -10,10 +10,10 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::query::distribute::{DistributedPlan, DistributedUse};
-use crate::query::plan::planner::Plans;
-use crate::query::scan::report::ScanUse;
-use crate::query::scan::version_scan::VersionScan;
+use crate::distribute::{DistributedPlan, DistributedUse};
+use crate::plan::planner::Plans;
+use crate::scan::report::ScanUse;
+use crate::scan::version_scan::VersionScan;
 
 #[derive(Clone, Debug)]
 pub struct Explained {

@@ -4,19 +4,19 @@
 //!
 //! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
 
+use strata_format::derived::OrderCursor;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 use strata_types::request::ReadRequest;
 
-use crate::query::fetch::reshape::Reshape;
-use crate::query::fetch::selection::{Outcome, Selection};
-use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::kept_groups::kept_firsts;
-use crate::query::scan::kept_index;
-use crate::query::scan::kept_order::{Kept, kept_order};
-use crate::query::scan::predicate::{Compare, Comparison};
-use crate::query::scan::sort_key::OrderSpec;
-use crate::storage::StorageError;
-use crate::storage::derived::OrderCursor;
-use crate::storage::reader::VersionReader;
+use crate::fetch::reshape::Reshape;
+use crate::fetch::selection::{Outcome, Selection};
+use crate::scan::dedup_key::GroupSpec;
+use crate::scan::kept_groups::kept_firsts;
+use crate::scan::kept_index;
+use crate::scan::kept_order::{Kept, kept_order};
+use crate::scan::predicate::{Compare, Comparison};
+use crate::scan::sort_key::OrderSpec;
 
 /// Longer lists are left to plans, which account for their memory.
 const POSITIONS: usize = 4_096;

@@ -13,7 +13,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
-pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
 
     /// What it gives of this input: at first, what the input gives.
@@ -34,29 +34,29 @@ pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
 }
 
 /// A partition of what an operator is above, to be executed, and the schema of what the operator gives.
-pub(crate) struct Input<'p> {
-    pub(crate) plan: &'p Arc<dyn ExecutionPlan>,
-    pub(crate) partition: usize,
-    pub(crate) context: Arc<TaskContext>,
-    pub(crate) schema: SchemaRef,
+pub struct Input<'p> {
+    pub plan: &'p Arc<dyn ExecutionPlan>,
+    pub partition: usize,
+    pub context: Arc<TaskContext>,
+    pub schema: SchemaRef,
 }
 
 impl Input<'_> {
-    pub(crate) fn execute(&self) -> Result<SendableRecordBatchStream> {
+    pub fn execute(&self) -> Result<SendableRecordBatchStream> {
         self.plan.execute(self.partition, self.context.clone())
     }
 }
 
 /// An operator above its input, as a node of a plan.
 #[derive(Debug)]
-pub(crate) struct Above<O> {
+pub struct Above<O> {
     operator: O,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 impl<O: Operator> Above<O> {
-    pub(crate) fn new(operator: O, input: Arc<dyn ExecutionPlan>) -> Above<O> {
+    pub fn new(operator: O, input: Arc<dyn ExecutionPlan>) -> Above<O> {
         let properties = operator.properties(&*input);
         Above { operator, input, properties }
     }
@@ -105,13 +105,13 @@ impl<O: Operator> ExecutionPlan for Above<O> {
 }
 
 /// What a leaf gives in its only partition as it finds it, with these orders.
-pub(crate) fn in_one_partition(equivalence: EquivalenceProperties) -> Arc<PlanProperties> {
+pub fn in_one_partition(equivalence: EquivalenceProperties) -> Arc<PlanProperties> {
     let partitioning = Partitioning::UnknownPartitioning(1);
     Arc::new(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded))
 }
 
 /// A leaf above these inputs.
-pub(crate) fn without_inputs<L: ExecutionPlan>(
+pub fn without_inputs<L: ExecutionPlan>(
     leaf: Arc<L>,
     inputs: &[Arc<dyn ExecutionPlan>],
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -120,6 +120,7 @@ pub(crate) fn without_inputs<L: ExecutionPlan>(
 
 /// The methods of [`ExecutionPlan`] that are the same for all leaves: operators without inputs, which hold their
 /// `properties`.
+#[macro_export]
 macro_rules! leaf {
     () => {
         fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
@@ -143,11 +144,10 @@ macro_rules! leaf {
             self: std::sync::Arc<Self>,
             children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
         ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
-            $crate::query::operator::without_inputs(self, &children)
+            $crate::operator::without_inputs(self, &children)
         }
     };
 }
-pub(crate) use leaf;
 
 #[cfg(test)]
 mod tests {

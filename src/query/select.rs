@@ -10,19 +10,19 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use futures::StreamExt;
+use strata_format::reader::VersionReader;
+use strata_runtime::metrics::metrics;
+use strata_runtime::metrics::request_log::{self, RequestLogContext};
 use strata_types::request::ReadRequest;
 
-use crate::metrics::metrics;
-use crate::metrics::request_log::{self, RequestLogContext};
-use crate::query::distribute;
-use crate::query::engine::{Engine, Measured, Spilled};
-use crate::query::error::QueryError;
-use crate::query::explain::{DistributedRun, Explained, Run};
-use crate::query::fetch::selection::{Outcome, Selection, SelectionBuilder};
-use crate::query::kept;
-use crate::query::plan::planner::Plans;
-use crate::query::plan::sorts::spilling;
-use crate::storage::reader::VersionReader;
+use crate::distribute;
+use crate::engine::{Engine, Measured, Spilled};
+use crate::error::QueryError;
+use crate::explain::{DistributedRun, Explained, Run};
+use crate::fetch::selection::{Outcome, Selection, SelectionBuilder};
+use crate::kept;
+use crate::plan::planner::Plans;
+use crate::plan::sorts::spilling;
 
 impl Engine {
     /// Selects the entities of a version that a request asks for. Dropping the future stops the query.

@@ -2,20 +2,20 @@
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use strata_format::reader::VersionReader;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::query::error::QueryError;
-use crate::storage::reader::VersionReader;
+use crate::error::QueryError;
 
 /// The row groups of two versions, with the number of the version: 0 and 1.
-pub(crate) fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
+pub fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
     let of = |side: usize| (0..readers[side].row_groups().len()).map(move |row_group| (side, row_group));
     of(0).chain(of(1)).collect()
 }
 
 /// Runs jobs, `threads` at once, and gives what they give in order. Dropping the stream stops them at their next point
 /// of waiting.
-pub(crate) fn in_order<T, W>(
+pub fn in_order<T, W>(
     jobs: impl Iterator<Item = W> + Send + 'static,
     threads: usize,
 ) -> BoxStream<'static, Result<T, QueryError>>

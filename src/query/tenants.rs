@@ -25,9 +25,8 @@ use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
-
-use crate::storage::free_space::DiskReserve;
-use crate::storage::{durable, temporary};
+use strata_store::free_space::DiskReserve;
+use strata_store::{durable, temporary};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenant {
@@ -361,7 +360,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::storage::shortage::Shortage;
+    use strata_store::shortage::Shortage;
 
     const SHARES: TenantShares = TenantShares { one_percent: 50, anonymous_percent: 75 };
 

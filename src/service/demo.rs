@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use strata_catalog::CatalogError;
 use strata_types::dataset::{About, Dataset, DatasetName};
 use strata_types::ids::DatasetId;
 use strata_types::path::Path as FieldPath;
@@ -12,8 +13,7 @@ use strata_types::secret::Secret;
 use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
 
-use crate::catalog::CatalogError;
-use crate::service::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
+use crate::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use strata_catalog::CatalogError;
+use strata_store::StorageError;
 use strata_types::ids::UserId;
 use strata_types::version::{VersionNumber, there_are};
 
-use crate::catalog::CatalogError;
-use crate::service::admission::catalog::CatalogGates;
-use crate::service::{Lookups, Refused};
-use crate::storage::StorageError;
+use crate::admission::catalog::CatalogGates;
+use crate::{Lookups, Refused};
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,7 @@
 //! Where version files lie in the store.
 
 use object_store::path::Path as ObjectPath;
-
-use crate::config::VERSIONS_FOLDER;
+use strata_config::VERSIONS_FOLDER;
 
 /// Bytes that make a path one that no file had before.
 const PATH_BYTES: usize = 16;

@@ -4,9 +4,6 @@
 
 mod harness;
 mod memory;
-#[path = "../it/reference/mod.rs"]
-#[allow(dead_code, reason = "the other binaries use the rest of it")]
-mod reference;
 #[path = "text/mod.rs"]
 mod targets;
 

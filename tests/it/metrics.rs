@@ -1,10 +1,9 @@
 //! What the service measures: the registry, the table of docs/reference/metrics.md and what `/metrics` shows.
 
-use strata::metrics::{self, MetricKind};
-
-use crate::support::TestService;
-use crate::support::metrics::{growth, value};
-use crate::support::pages::check_table;
+use strata_runtime::metrics::{self, MetricKind};
+use strata_testing::TestService;
+use strata_testing::metrics::{growth, value};
+use strata_testing::pages::check_table;
 
 /// Every metric as a row of one Markdown table: name, kind, labels, meaning.
 fn markdown_table() -> String {

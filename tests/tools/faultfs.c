@@ -1,6 +1,6 @@
 /* faultfs: a preloaded library that records, and makes fail, what a process asks of the file system below one directory.
  *
- * Built by tests/it/support/faultfs.rs: cc -shared -fPIC -O2 -o faultfs.so faultfs.c -ldl -lpthread. Linux and glibc only: it
+ * Built by tests/support/faultfs.rs: cc -shared -fPIC -O2 -o faultfs.so faultfs.c -ldl -lpthread. Linux and glibc only: it
  * interposes the C library's functions, so a system call that a program makes by itself is not seen (the crate rustix,
  * with which temporary files are opened, does that; what is written to them is seen).
  *

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use url::Url;
 
 use super::guard::Guard;
-use crate::cluster::tls::NodeTls;
+use crate::tls::NodeTls;
 
 /// How long a node may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(1);

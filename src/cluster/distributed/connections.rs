@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use strata_runtime::metrics::metrics;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,8 +22,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 
-use crate::cluster::tls::NodeTls;
-use crate::metrics::metrics;
+use crate::tls::NodeTls;
 
 /// Before the next attempt to accept one, when the process has no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -229,7 +229,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::cluster::tls::tests::Written;
+    use crate::tls::tests::Written;
 
     const BOUNDS: Bounds =
         Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };

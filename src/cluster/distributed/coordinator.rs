@@ -19,6 +19,11 @@ use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DistributedExt, RouteTasksEvent, RouteTasksEventResponse, SessionStateBuilderExt, Worker, WorkerResolver,
 };
+use strata_format::cache::PartCache;
+use strata_query::distribute::{DistributedPlan, Distribution, NodeUse};
+use strata_query::{Engine, Tenant};
+use strata_runtime::metrics::metrics;
+use strata_store::store::Store;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -31,14 +36,9 @@ use super::guard::Guard;
 use super::part_scan::{Files, PartCodec};
 use super::task::{Runner, TaskPermits};
 use super::worker::{self, Sessions};
-use crate::cluster::tls::NodeTls;
-use crate::cluster::token::NodeSecret;
-use crate::cluster::{affinity, nodes};
-use crate::metrics::metrics;
-use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
-use crate::query::{Engine, Tenant};
-use crate::storage::cache::PartCache;
-use crate::storage::store::Store;
+use crate::tls::NodeTls;
+use crate::token::NodeSecret;
+use crate::{affinity, nodes};
 
 /// How long a node that failed is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(10);

@@ -24,15 +24,15 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
+use strata_query::distribute::Divisible;
+use strata_query::fields::scan::FieldScan;
+use strata_query::operator::Above;
+use strata_query::scan::kept_groups::KeepFirsts;
+use strata_query::scan::schema::POSITION;
+use strata_query::scan::version_scan::VersionScan;
 
 use super::gather::{Gather, Tasks};
 use super::task::{NodeTask, Runner};
-use crate::query::distribute::Divisible;
-use crate::query::fields::scan::FieldScan;
-use crate::query::operator::Above;
-use crate::query::scan::kept_groups::KeepFirsts;
-use crate::query::scan::schema::POSITION;
-use crate::query::scan::version_scan::VersionScan;
 
 /// The scan of a plan that can be cut: all operators but the scan have one input.
 pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn Divisible> {

@@ -14,10 +14,10 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
+use strata_query::distribute::{NodeUse, Parts};
+use strata_query::operator::{Input, Operator};
 
 use super::ending::Ending;
-use crate::query::distribute::{NodeUse, Parts};
-use crate::query::operator::{Input, Operator};
 
 /// How far the task of a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

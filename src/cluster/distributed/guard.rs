@@ -1,14 +1,14 @@
 //! What lets requests of nodes of this service through to the worker, and no others: each carries a token
-//! ([`crate::cluster::token`]) for this node, its path and the tenant that it names.
+//! ([`crate::token`]) for this node, its path and the tenant that it names.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Request};
+use strata_runtime::metrics::metrics;
 use tonic::Status;
 
 use super::connections::Proof;
-use crate::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
-use crate::metrics::metrics;
+use crate::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
 
 pub(super) const TENANT_HEADER: &str = "strata-tenant";
 

@@ -2,7 +2,7 @@
 //! library `datafusion-distributed` is here.
 //!
 //! 1. A query that has to read more than `cluster.distribute_bytes` which are not cached is cut into tasks, one for
-//!    each node: a row group belongs to nodes by rendezvous hashing ([`crate::cluster::affinity`]).
+//!    each node: a row group belongs to nodes by rendezvous hashing ([`crate::affinity`]).
 //! 2. `cut` places the boundary between the nodes and the one that answers. The library would place none in plans of
 //!    one partition.
 //! 3. Each node opens the file and scans its row groups, within its own permits, memory and time.

@@ -14,16 +14,16 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_query::fields::part::FieldScanDescription;
+use strata_query::fields::scan::FieldScan;
+use strata_query::operator::in_one_partition;
+use strata_query::scan::part::ScanDescription;
+use strata_query::scan::version_scan::VersionScan;
+use strata_store::store::Store;
 
 use super::task::{NodeTask, Runner};
-use crate::query::fields::part::FieldScanDescription;
-use crate::query::fields::scan::FieldScan;
-use crate::query::operator::{in_one_partition, leaf};
-use crate::query::scan::part::ScanDescription;
-use crate::query::scan::version_scan::VersionScan;
-use crate::storage::cache::PartCache;
-use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
 
 #[derive(Clone)]
 pub(super) struct Files {
@@ -103,7 +103,7 @@ impl ExecutionPlan for PartScan {
         "PartScan"
     }
 
-    leaf!();
+    strata_query::leaf!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (described, files, threads) = (self.described.clone(), self.files.clone(), self.threads);

@@ -14,13 +14,13 @@ use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
+use strata_query::operator::{Above, Input, Operator};
+use strata_query::{Engine, Tenant};
+use strata_runtime::metrics::metrics;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ending;
-use crate::metrics::metrics;
-use crate::query::operator::{Above, Input, Operator};
-use crate::query::{Engine, Tenant};
 
 /// Batches that are ready before they are asked for.
 const AHEAD: usize = 2;

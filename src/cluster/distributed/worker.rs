@@ -17,6 +17,11 @@ use datafusion_distributed::{
     WorkerSessionBuilder,
 };
 use http::{HeaderMap, HeaderValue, Request};
+use strata_query::engine::WeakEngine;
+use strata_query::fields::scan::FieldScan;
+use strata_query::scan::version_scan::VersionScan;
+use strata_query::{Engine, Tenant};
+use strata_runtime::priority::Priority;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -31,12 +36,7 @@ use super::connections::{self, NODE_BOUNDS};
 use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartCodec, PartScan};
 use super::task::{NodeTask, Runner, TaskPermits};
-use crate::cluster::tls::NodeTls;
-use crate::priority::Priority;
-use crate::query::engine::WeakEngine;
-use crate::query::fields::scan::FieldScan;
-use crate::query::scan::version_scan::VersionScan;
-use crate::query::{Engine, Tenant};
+use crate::tls::NodeTls;
 
 /// Most bytes of the plan of a task: a request is shorter, and a file has fewer row groups.
 const PLAN_BYTES: usize = 16 << 20;

@@ -18,8 +18,7 @@ use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVeri
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
-
-use crate::config::Cluster;
+use strata_config::Cluster;
 
 const FILE_BYTES: u64 = 1 << 20;
 

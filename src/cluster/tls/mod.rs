@@ -11,8 +11,6 @@ mod files;
 pub(super) mod tests;
 
 pub use files::TlsError;
-use strata_types::causes::Causes;
-
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,14 +18,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use rustls::pki_types::{ServerName, UnixTime};
+use strata_config::Cluster;
+use strata_runtime::blocking::blocking;
+use strata_runtime::metrics::metrics;
+use strata_types::causes::Causes;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use self::files::{Contents, Files, TlsConfigs};
-use crate::blocking::blocking;
-use crate::config::Cluster;
-use crate::metrics::metrics;
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 

@@ -48,7 +48,7 @@ fn server(host: &str) -> CertificateParams {
     params
 }
 
-pub(in crate::cluster) struct Written {
+pub(crate) struct Written {
     directory: tempfile::TempDir,
 }
 
@@ -62,7 +62,7 @@ impl Written {
     }
 
     /// Good files of a server at the loopback, signed by an authority that is made for them.
-    pub(in crate::cluster) fn good() -> Written {
+    pub(crate) fn good() -> Written {
         let authority = Authority::new("nodes");
         Written::new(&authority.certificate.pem(), &authority.sign(&server(HOST)))
     }
@@ -92,7 +92,7 @@ impl Written {
         NodeTls::of(files, contents)
     }
 
-    pub(in crate::cluster) fn tls(&self) -> Arc<NodeTls> {
+    pub(crate) fn tls(&self) -> Arc<NodeTls> {
         self.open().expect("good files").0
     }
 }

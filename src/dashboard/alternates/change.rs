@@ -1,19 +1,19 @@
 //! What the changes of an alternate have in common.
 
+use strata_catalog::VersionRecord;
+use strata_http::error::HttpError;
+use strata_service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 use strata_types::dataset::Dataset;
 use strata_types::user::User;
 use strata_types::version::{Version, VersionSelector, there_are};
 
 use super::list::List;
-use crate::catalog::VersionRecord;
-use crate::dashboard::acting::own;
-use crate::dashboard::browse::numbered;
-use crate::dashboard::figures;
-use crate::dashboard::place::Place;
-use crate::dashboard::shown::Shown;
-use crate::dashboard::visit::{Reply, Visit};
-use crate::http::error::HttpError;
-use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
+use crate::acting::own;
+use crate::browse::numbered;
+use crate::figures;
+use crate::place::Place;
+use crate::shown::Shown;
+use crate::visit::{Reply, Visit};
 
 const CALL_CHARACTERS: usize = 2_000;
 

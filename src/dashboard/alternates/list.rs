@@ -2,14 +2,14 @@
 //! page is about are read of it.
 
 use futures::TryStreamExt;
+use strata_http::error::HttpError;
 use strata_json::Cursor;
+use strata_service::{AnswerBody, InspectError, ManageError, Pulled, ReadError};
 use strata_types::limits::PAGE_BYTES;
 
 use super::beside::{Beside, Neighbour};
-use crate::dashboard::place::Place;
-use crate::dashboard::visit::Visit;
-use crate::http::error::HttpError;
-use crate::service::{AnswerBody, InspectError, ManageError, Pulled, ReadError};
+use crate::place::Place;
+use crate::visit::Visit;
 
 pub(super) struct List {
     /// What a change of it must name.

@@ -20,6 +20,9 @@ mod text;
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use strata_http::error::{CallError, HttpError};
+use strata_http::visit::BaseUrl;
+use strata_service::{BodyRoom, ManageError};
 use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
 use strata_types::version::VersionNumber;
 
@@ -30,9 +33,6 @@ use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
 use super::visit::{Posted, Reply, Shell, Visit, render};
-use crate::http::error::{CallError, HttpError};
-use crate::http::visit::BaseUrl;
-use crate::service::{BodyRoom, ManageError};
 
 /// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.
 pub(super) const OF_VERSION: &str = "entity";
@@ -181,7 +181,7 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
         title: format!("Delete the alternate of version {}?", version.number),
         effects: notice.map(str::to_owned).into_iter().chain(effects).collect(),
         action: place.alternate_action("delete"),
-        etag: Some(crate::service::alternate_etag(version)),
+        etag: Some(strata_service::alternate_etag(version)),
         button: "Delete alternate".to_owned(),
         danger: true,
         back: place.alternate(),
@@ -192,7 +192,7 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
 
 async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply, HttpError> {
     let Target { user, place, version, .. } = target;
-    if version.alt.is_some() && fields.first("etag") != Some(crate::service::alternate_etag(version).as_str()) {
+    if version.alt.is_some() && fields.first("etag") != Some(strata_service::alternate_etag(version).as_str()) {
         let notice = "The alternate has changed in the meantime, so it was not deleted. Confirm again to delete it.";
         return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
     }

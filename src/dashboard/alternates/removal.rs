@@ -2,20 +2,20 @@
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_http::error::HttpError;
+use strata_http::visit::BaseUrl;
+use strata_service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 use strata_types::limits::EDITOR_POSITIONS;
 
 use super::change::{self, Target, call, save};
 use super::list::{Found, list};
 use super::text;
-use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
-use crate::dashboard::figures;
-use crate::dashboard::opened::{Heading, Tab};
-use crate::dashboard::query::{Query, invalid};
-use crate::dashboard::shown::Shown;
-use crate::dashboard::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
-use crate::http::visit::BaseUrl;
-use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
+use crate::compared::{Compared, Equality, Paths, Room, Titles};
+use crate::figures;
+use crate::opened::{Heading, Tab};
+use crate::query::{Query, invalid};
+use crate::shown::Shown;
+use crate::visit::{Reply, Shell, Visit, render};
 
 /// Entities that are shown before they are removed.
 const SHOWN: usize = 10;

@@ -1,14 +1,15 @@
 //! Entities as texts that people edit. Numbers keep their text and keys their order. Characters that nobody would see
 //! are escapes in the text; they are characters again in the entity.
 
+use std::collections::{BTreeSet, HashMap};
+
+use strata_http::visit::quoted;
 use strata_json::{Cursor, ValueScanner};
 use strata_types::limits::EDITOR_BYTES;
 use strata_types::text::with_names;
 
-use crate::dashboard::figures;
-use crate::dashboard::shown::escaped_json;
-use crate::http::visit::quoted;
-use std::collections::{BTreeSet, HashMap};
+use crate::figures;
+use crate::shown::escaped_json;
 
 /// The text of an entity, indented unless that makes it too long; `None` where the editor does not take it. It takes
 /// each that a page shows: escapes make no text more than three times as long.

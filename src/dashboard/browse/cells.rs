@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use strata_json::{Cursor, JsonType, Scalar, members, pretty_within};
 
-use crate::dashboard::figures;
-use crate::dashboard::marks::{Found, Marks};
-use crate::dashboard::shown::Shown;
+use crate::figures;
+use crate::marks::{Found, Marks};
+use crate::shown::Shown;
 
 /// Characters of a value in a table. A longer text unfolds.
 pub(super) const CELL_CHARACTERS: usize = 120;
@@ -163,7 +163,7 @@ fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
 }
 
 /// What an object or an array holds, in a few words.
-pub(in crate::dashboard) fn summary(value: &[u8]) -> String {
+pub(crate) fn summary(value: &[u8]) -> String {
     let mut cursor = Cursor::new(value);
     if cursor.peek() == Some(JsonType::Object) {
         return format!("{{{}}}", figures::counted(members(value).count() as u64, "field", "fields"));

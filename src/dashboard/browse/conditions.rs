@@ -9,8 +9,8 @@ use strata_types::request::RangeBound;
 
 use super::links::{FILTER, Links};
 use super::{COLUMNS, PAGE, VIEW};
-use crate::dashboard::query::{Query, is_true};
-use crate::dashboard::shown::Shown;
+use crate::query::{Query, is_true};
+use crate::shown::Shown;
 
 /// What a condition is made with: its parameter, and the words between its path and its value.
 pub(super) const OPERATORS: [(&str, &str); 7] = [
@@ -228,7 +228,7 @@ fn as_range(value: &str) -> Option<(&'static str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::place::Place;
+    use crate::place::Place;
 
     fn linked(links: &Links<'_>) -> Vec<Part> {
         let parts = in_force(links).parts.into_iter();

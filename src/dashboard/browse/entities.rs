@@ -1,17 +1,16 @@
 //! The entities of an answer in JSON lines, as far as a page holds them.
 
 use futures::TryStreamExt;
+use strata_http::error::HttpError;
+use strata_service::AnswerBody;
 
-use crate::http::error::HttpError;
-use crate::service::AnswerBody;
-
-pub(in crate::dashboard) struct Entities {
+pub(crate) struct Entities {
     lines: Vec<u8>,
 }
 
 impl Entities {
     /// The first entities of a body: those that end within so many bytes.
-    pub(in crate::dashboard) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
+    pub(crate) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
         let (mut lines, mut parts) = (Vec::new(), body.into_stream());
         while let Some(part) = parts.try_next().await? {
             let room = most_bytes - lines.len();
@@ -25,7 +24,7 @@ impl Entities {
         Ok(Entities { lines })
     }
 
-    pub(in crate::dashboard) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }
 }

@@ -4,17 +4,17 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use serde_json::Value;
+use strata_format::profile::{PathRecord, TypeCounts, ValueRecord};
+use strata_service::ProfileRequest;
 use strata_types::path::Path;
 use strata_types::request::RangeBound;
 use strata_types::version::VersionSelector;
 
 use super::links::Links;
-use crate::dashboard::figures;
-use crate::dashboard::opened::Opened;
-use crate::dashboard::shown::Shown;
-use crate::dashboard::visit::Visit;
-use crate::service::ProfileRequest;
-use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
+use crate::figures;
+use crate::opened::Opened;
+use crate::shown::Shown;
+use crate::visit::Visit;
 
 const VALUES: usize = 5;
 
@@ -184,7 +184,7 @@ fn sort_field(record: &PathRecord) -> Option<String> {
 }
 
 /// The types at a path, the most frequent first.
-pub(in crate::dashboard) fn types(counts: &TypeCounts) -> String {
+pub(crate) fn types(counts: &TypeCounts) -> String {
     let TypeCounts { null, boolean, number, string, object, array } = *counts;
     let mut found = [
         (string, "string"),
@@ -199,7 +199,7 @@ pub(in crate::dashboard) fn types(counts: &TypeCounts) -> String {
 }
 
 /// A value of a profile as a filter takes it.
-pub(in crate::dashboard) fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -6,8 +6,8 @@ use strata_types::path::{Path, PathError};
 use super::conditions::{self, IS_NULL, OPERATORS, label};
 use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, FILTER, Links};
 use super::{COLUMNS, VIEW};
-use crate::dashboard::query::Query;
-use crate::dashboard::shown::Shown;
+use crate::query::Query;
+use crate::shown::Shown;
 
 pub(super) const SENT: &str = "form";
 

@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_encode::ContentCoding;
+use strata_http::error::HttpError;
+use strata_service::{Answer, Weight};
 use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use strata_types::path::Path;
 use strata_types::request::{Format, ReadRequest};
@@ -14,13 +17,10 @@ use super::hints::{self, Hint};
 use super::links::{Counting, Links};
 use super::rows::{self, JsonRow, Look, RowLabel, TABLE_COLUMNS, Table};
 use super::{COLUMNS, PAGE};
-use crate::dashboard::figures;
-use crate::dashboard::marks::Marks;
-use crate::dashboard::opened::Opened;
-use crate::dashboard::visit::Visit;
-use crate::encode::ContentCoding;
-use crate::http::error::HttpError;
-use crate::service::{Answer, Weight};
+use crate::figures;
+use crate::marks::Marks;
+use crate::opened::Opened;
+use crate::visit::Visit;
 
 /// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory
 /// are there long before.

@@ -1,18 +1,17 @@
 //! What is said of parameters and fields that are not there, and of filters by what their field does not hold, with a
 //! link to what was perhaps meant.
 
+use strata_http::params::{self, UnknownParameter};
+use strata_http::visit::quoted;
+use strata_service::{FilterHint, UnknownCause, UnknownField, deep_sort_hint};
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;
 
 use super::links::Links;
-use crate::dashboard::opened::Opened;
-use crate::dashboard::shown::Sentence;
-use crate::dashboard::visit::Visit;
-use crate::http::params::{self, UnknownParameter};
-use crate::http::visit::quoted;
-use crate::service::{FilterHint, UnknownCause, UnknownField, deep_sort_hint};
-
 use super::{COLUMNS, conditions};
+use crate::opened::Opened;
+use crate::shown::Sentence;
+use crate::visit::Visit;
 
 /// Fields of which something is said.
 const FIELDS: usize = 10;

@@ -3,8 +3,8 @@
 use strata_types::path::Path;
 
 use super::{COLUMNS, VIEW};
-use crate::dashboard::place::Place;
-use crate::dashboard::query::Query;
+use crate::place::Place;
+use crate::query::Query;
 
 pub(super) const FILTER: &str = "filter";
 

@@ -10,9 +10,9 @@ use super::cells::{CELL_CHARACTERS, Cell, cell, pretty};
 use super::entities::Entities;
 use super::links::Links;
 use super::widths;
-use crate::dashboard::figures;
-use crate::dashboard::marks::Marks;
-use crate::dashboard::shown::{Shown, named_text};
+use crate::figures;
+use crate::marks::Marks;
+use crate::shown::{Shown, named_text};
 
 /// Columns of a table. Others are counted.
 pub(super) const TABLE_COLUMNS: usize = 60;

@@ -1,13 +1,13 @@
 //! The same query for other tools. Addresses in them are escaped so that no quotes end early.
 
 use serde_json::{Map, Value, json};
+use strata_http::params::{PARAMETERS, ParameterKind, Repetition};
+use strata_http::visit::BaseUrl;
 use strata_types::request::Format;
 
-use crate::dashboard::place::Place;
-use crate::dashboard::query::Query;
-use crate::dashboard::shown::escaped_json;
-use crate::http::params::{PARAMETERS, ParameterKind, Repetition};
-use crate::http::visit::BaseUrl;
+use crate::place::Place;
+use crate::query::Query;
+use crate::shown::escaped_json;
 
 pub(super) struct Snippet {
     pub(super) name: &'static str,

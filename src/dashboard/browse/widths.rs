@@ -4,7 +4,7 @@
 //! columns of a narrow window until long texts make tall rows.
 
 use super::cells::Cell;
-use crate::dashboard::shown::Shown;
+use crate::shown::Shown;
 
 /// Widths in digits, each with the class that the style sheet has for it.
 const CLASSES: [(usize, &str); 11] = [
@@ -74,7 +74,7 @@ fn wrapped(text: &Shown) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::browse::cells::Folded;
+    use crate::browse::cells::Folded;
 
     #[test]
     fn the_style_sheet_has_a_rule_for_each_class() {

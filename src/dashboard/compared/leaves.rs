@@ -10,7 +10,7 @@ use strata_types::path::Path;
 
 /// A step of the way to a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::dashboard) enum Step<'a> {
+pub(crate) enum Step<'a> {
     Key(Text<'a>),
     /// In the first entity, or in the second where the first has none.
     Index(usize),
@@ -18,15 +18,15 @@ pub(in crate::dashboard) enum Step<'a> {
 
 /// What stands at a path: the text in the first entity and in the second. At least one of them has it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::dashboard) struct Leaf<'a> {
-    pub(in crate::dashboard) old: Option<&'a [u8]>,
-    pub(in crate::dashboard) new: Option<&'a [u8]>,
-    pub(in crate::dashboard) is_equal: bool,
+pub(crate) struct Leaf<'a> {
+    pub(crate) old: Option<&'a [u8]>,
+    pub(crate) new: Option<&'a [u8]>,
+    pub(crate) is_equal: bool,
 }
 
 /// When two values are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::dashboard) enum Equality {
+pub(crate) enum Equality {
     /// When they are the same JSON value, as in diffs: `1.0` is `1`.
     Value,
     Text,
@@ -34,7 +34,7 @@ pub(in crate::dashboard) enum Equality {
 
 /// Calls `visit` with every leaf of two entities, which are canonical text: those of the first in its order, each
 /// object's further ones of the second behind them.
-pub(in crate::dashboard) fn leaves<'a>(
+pub(crate) fn leaves<'a>(
     old: Option<&'a [u8]>,
     new: Option<&'a [u8]>,
     equality: Equality,
@@ -129,7 +129,7 @@ fn elements(array: &[u8]) -> Vec<&[u8]> {
 }
 
 /// A way as people write it: `stock.berlin`, `tags[2]`.
-pub(in crate::dashboard) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> String {
+pub(crate) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> String {
     let mut text = String::new();
     for step in steps {
         match step {
@@ -141,7 +141,7 @@ pub(in crate::dashboard) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>
 }
 
 /// The path of a way, which is the same for all elements of an array.
-pub(in crate::dashboard) fn path(steps: &[Step<'_>]) -> String {
+pub(crate) fn path(steps: &[Step<'_>]) -> String {
     way(steps.iter().filter(|step| matches!(step, Step::Key(_))))
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use strata_json::{JsonType, Scalar};
 
-use crate::dashboard::figures;
-use crate::dashboard::shown::Escaped;
+use crate::figures;
+use crate::shown::Escaped;
 
 /// Characters of a value, and of what is equal around a difference.
 const CHARACTERS: usize = 1_000;

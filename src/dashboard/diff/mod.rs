@@ -6,6 +6,11 @@ mod summary;
 
 use askama::Template;
 use axum::http::StatusCode;
+use strata_diff::{ChangeType, DiffPage};
+use strata_encode::ContentCoding;
+use strata_http::error::HttpError;
+use strata_http::visit::{self, BaseUrl, DiffCall};
+use strata_service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use strata_types::version::{VersionNumber, there_are};
 
@@ -19,11 +24,6 @@ use super::opened::{COMPARED, Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::diff::{ChangeType, DiffPage};
-use crate::encode::ContentCoding;
-use crate::http::error::HttpError;
-use crate::http::visit::{self, BaseUrl, DiffCall};
-use crate::service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 const RECORDS: u64 = 20;
 

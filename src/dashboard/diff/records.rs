@@ -1,8 +1,7 @@
 //! The records of a diff, as the operation gives them on lines.
 
+use strata_diff::ChangeType;
 use strata_json::Scalar;
-
-use crate::diff::ChangeType;
 
 pub(super) struct Record<'a> {
     pub(super) change_type: ChangeType,

@@ -3,17 +3,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use strata_diff::{ChangeType, DiffPage};
+use strata_encode::ContentCoding;
+use strata_http::error::HttpError;
+use strata_service::{DiffError, DiffForm, VersionDiff};
 use strata_types::limits::SUMMARY_ENTITIES;
 
 use super::records::Record;
-use crate::dashboard::browse::Entities;
-use crate::dashboard::compared::{Equality, Step, leaves, path};
-use crate::dashboard::figures;
-use crate::dashboard::shown::Shown;
-use crate::diff::{ChangeType, DiffPage};
-use crate::encode::ContentCoding;
-use crate::http::error::HttpError;
-use crate::service::{DiffError, DiffForm, VersionDiff};
+use crate::browse::Entities;
+use crate::compared::{Equality, Step, leaves, path};
+use crate::figures;
+use crate::shown::Shown;
 
 /// Bytes of records that are looked at.
 const BYTES: usize = 4 << 20;

@@ -12,15 +12,15 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
 use serde::Serialize;
+use strata_catalog::{Attempt, AttemptOutcome};
+use strata_http::error::HttpError;
+use strata_service::{App, RefreshProgress, Watch};
 use strata_types::ids::{AttemptId, DatasetId};
 use strata_types::user::User;
 use tokio::time::Instant;
 
-use crate::catalog::{Attempt, AttemptOutcome};
-use crate::dashboard::acting::own;
-use crate::dashboard::visit::{Reply, Visit};
-use crate::http::error::HttpError;
-use crate::service::{App, RefreshProgress, Watch};
+use crate::acting::own;
+use crate::visit::{Reply, Visit};
 
 const STREAM: Duration = Duration::from_secs(30);
 
@@ -49,7 +49,7 @@ enum Told {
     Failed { stage: &'static str, error: String },
 }
 
-pub(in crate::dashboard) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(crate) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let place = own(visit).await?.place;
     let (app, user) = (visit.app.clone(), visit.user()?);
     let newest = app.datasets().attempts(&user, place.id, None, 1).await?;

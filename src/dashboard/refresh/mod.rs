@@ -15,6 +15,10 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_catalog::{Attempt, AttemptOutcome};
+use strata_http::error::HttpError;
+use strata_http::visit::BaseUrl;
+use strata_service::{App, RefreshProgress, RefreshStage};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetSource};
 use strata_types::ids::AttemptId;
 use strata_types::schedule::Schedule;
@@ -29,10 +33,6 @@ use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::{Attempt, AttemptOutcome};
-use crate::http::error::HttpError;
-use crate::http::visit::BaseUrl;
-use crate::service::{App, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.
 const REFRESH_WAITS: Duration = Duration::from_secs(5);

@@ -5,23 +5,23 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use strata_http::error::{CallError, HttpError};
+use strata_http::visit::{self, File, Part, Upload};
+use strata_ingest::InferTypes;
+use strata_service::Push;
 use strata_types::source::SourceFormat;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::{FILE, REFRESH_WAITS, Said, refresh, told};
-use crate::dashboard::acting::{Problem, own};
-use crate::dashboard::visit::{Reply, Visit};
-use crate::dashboard::{forms, place::DatasetPlace};
-use crate::http::error::{CallError, HttpError};
-use crate::http::visit::{self, File, Part, Upload};
-use crate::service::Push;
-use crate::source::InferTypes;
+use crate::acting::{Problem, own};
+use crate::visit::{Reply, Visit};
+use crate::{forms, place::DatasetPlace};
 
 const FORMAT: &str = "format";
 const INFER_TYPES: &str = "infer_types";
 
-pub(in crate::dashboard) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;

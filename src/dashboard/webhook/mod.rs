@@ -7,6 +7,10 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use strata_catalog::{SentDelivery, Webhook};
+use strata_http::error::HttpError;
+use strata_service::ManageError;
+use strata_service::webhook::SIGNATURE_HEADER;
 use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
 
@@ -18,10 +22,6 @@ use super::place::DatasetPlace;
 use super::query::Query;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::{SentDelivery, Webhook};
-use crate::http::error::HttpError;
-use crate::service::ManageError;
-use crate::webhook::SIGNATURE_HEADER;
 
 const PAGE: usize = 20;
 

@@ -11,11 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strata_json::{Columns, Text, find_either, nearest_double};
 
-use super::types::ColumnType;
-use crate::encode::pool::Pool;
-use crate::encode::row::Row;
-
-pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
+use super::types::{ColumnType, LENGTH_BYTES};
+use crate::pool::Pool;
+use crate::row::Row;
 
 /// Memory of a batch that is kept for another one, most.
 const KEPT_BYTES: usize = 2 << 20;

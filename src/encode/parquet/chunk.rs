@@ -29,7 +29,7 @@ use super::batch::{Batch, Cells, Values};
 use super::bounds::Bounds;
 use super::page::{PageKind, PageSize, code_bits, write_bits, write_codes, write_header, write_levels};
 use super::types::ColumnType;
-use crate::encode::EncodeError;
+use crate::EncodeError;
 
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 

@@ -11,9 +11,10 @@ use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
 use strata_json::{Columns, NumericValue};
 
-use super::batch::LENGTH_BYTES;
-use crate::encode::pool::Pool;
-use crate::encode::row::Row;
+use crate::pool::Pool;
+use crate::row::Row;
+
+pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnType {

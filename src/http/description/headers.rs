@@ -113,7 +113,7 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
 ];
 
 /// The components that [`with`] refers to.
-pub(in crate::http) fn shared() -> BTreeMap<String, RefOr<Header>> {
+pub(crate) fn shared() -> BTreeMap<String, RefOr<Header>> {
     HEADERS
         .into_iter()
         .map(|(name, value_type, description, example)| {
@@ -131,7 +131,7 @@ pub(in crate::http) fn shared() -> BTreeMap<String, RefOr<Header>> {
         .collect()
 }
 
-pub(in crate::http) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
+pub(crate) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
     names
         .concat()
         .into_iter()
@@ -139,15 +139,15 @@ pub(in crate::http) fn with(response: ResponseBuilder, names: &[&[&str]]) -> Res
 }
 
 /// Of every answer of the service.
-pub(in crate::http) const EVERY: &[&str] = &["X-Request-Id"];
+pub(crate) const EVERY: &[&str] = &["X-Request-Id"];
 
 /// How much of the rate is left; of none when the operator has switched the limit off.
-pub(in crate::http) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+pub(crate) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
-pub(in crate::http) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
+pub(crate) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
 
 /// Of what scripts of other origins may read.
-pub(in crate::http) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
+pub(crate) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
 
 /// Of what caches may store.
-pub(in crate::http) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];
+pub(crate) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];

@@ -5,28 +5,28 @@
 //! | `headers`, `responses` | the headers and the errors that answers of several operations have |
 //! | `parameters` | a parameter of the registry as a parameter of the document |
 
-pub(in crate::http) mod headers;
-pub(in crate::http) mod parameters;
-pub(in crate::http) mod responses;
+pub(crate) mod headers;
+pub(crate) mod parameters;
+pub(crate) mod responses;
 
 use serde_json::Value;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
 use utoipa::openapi::{Content, ContentBuilder, ObjectBuilder, RefOr, Required, Schema, Type};
 
 /// The content type of texts: of every error, too.
-pub(in crate::http) const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A body that is any text, perhaps with an example.
-pub(in crate::http) fn text(example: Option<&str>) -> Content {
+pub(crate) fn text(example: Option<&str>) -> Content {
     ContentBuilder::new().schema(Some(typed(Type::String).build())).example(example.map(Into::into)).build()
 }
 
-pub(in crate::http) fn typed(value_type: Type) -> ObjectBuilder {
+pub(crate) fn typed(value_type: Type) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(value_type)
 }
 
 /// A parameter, which is required in a path and optional elsewhere.
-pub(in crate::http) fn parameter(
+pub(crate) fn parameter(
     name: &str,
     place: ParameterIn,
     about: &str,

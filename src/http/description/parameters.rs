@@ -5,9 +5,9 @@ use serde_json::Value;
 use utoipa::openapi::path::{Parameter as Described, ParameterIn, ParameterStyle};
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 
-use crate::http::params::{Parameter, ParameterKind, Repetition};
+use crate::params::{Parameter, ParameterKind, Repetition};
 
-pub(in crate::http) fn described(parameter: &Parameter) -> Described {
+pub(crate) fn described(parameter: &Parameter) -> Described {
     let Parameter { name, documentation, .. } = *parameter;
     let described = super::parameter(name, ParameterIn::Query, documentation, schema(parameter), example(parameter));
     match parameter.repetition {
@@ -21,7 +21,7 @@ pub(in crate::http) fn described(parameter: &Parameter) -> Described {
 
 /// What its values are in JSON, with its default. What may repeat is an array: one that repeats the parameter for each
 /// item (`explode`), or one comma-separated list.
-pub(in crate::http) fn schema(parameter: &Parameter) -> RefOr<Schema> {
+pub(crate) fn schema(parameter: &Parameter) -> RefOr<Schema> {
     let kind = parameter.kind;
     match parameter.repetition {
         Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text)),
@@ -29,7 +29,7 @@ pub(in crate::http) fn schema(parameter: &Parameter) -> RefOr<Schema> {
     }
 }
 
-pub(in crate::http) fn example(parameter: &Parameter) -> Option<Value> {
+pub(crate) fn example(parameter: &Parameter) -> Option<Value> {
     let (kind, text) = (parameter.kind, parameter.example?);
     match parameter.repetition {
         Repetition::Single => kind.json(text),

@@ -7,7 +7,7 @@ use super::headers::{self, CORS, EVERY, RATE};
 use super::{TEXT, text};
 
 /// The answer to a request that fails in one way.
-pub(in crate::http) struct ErrorAnswer {
+pub(crate) struct ErrorAnswer {
     pub status: u16,
     pub component: &'static str,
     when: &'static str,
@@ -17,7 +17,7 @@ pub(in crate::http) struct ErrorAnswer {
 }
 
 impl ErrorAnswer {
-    pub(in crate::http) const fn new(
+    pub(crate) const fn new(
         status: u16,
         component: &'static str,
         headers: &'static [&'static [&'static str]],
@@ -25,16 +25,16 @@ impl ErrorAnswer {
         ErrorAnswer { status, component, when: "", example: "", headers }
     }
 
-    pub(in crate::http) const fn when(self, when: &'static str) -> ErrorAnswer {
+    pub(crate) const fn when(self, when: &'static str) -> ErrorAnswer {
         ErrorAnswer { when, ..self }
     }
 
-    pub(in crate::http) const fn example(self, example: &'static str) -> ErrorAnswer {
+    pub(crate) const fn example(self, example: &'static str) -> ErrorAnswer {
         ErrorAnswer { example, ..self }
     }
 
     /// Its component, with these headers beside its own.
-    pub(in crate::http) fn described(&self, shared: &[&[&str]]) -> (&'static str, Response) {
+    pub(crate) fn described(&self, shared: &[&[&str]]) -> (&'static str, Response) {
         let response = ResponseBuilder::new().description(self.when).content(TEXT, text(Some(self.example)));
         (self.component, headers::with(headers::with(response, shared), self.headers).build())
     }
@@ -43,7 +43,7 @@ impl ErrorAnswer {
 /// The headers of most errors of reads.
 const READ: &[&[&str]] = &[RATE, &["X-Unknown-Parameters"]];
 
-pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
+pub(crate) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(400, "BadRequest", READ)
         .when(
             "The path is malformed, a parameter has an invalid value, or a parameter occurs more than once although it \
@@ -102,12 +102,12 @@ pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
 ];
 
 /// The components that [`with_errors`] refers to.
-pub(in crate::http) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
+pub(crate) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
     ERRORS.iter().map(|error| error.described(&[EVERY, CORS, &["Cache-Control"]]))
 }
 
 /// The operation with the error answers of these statuses, as far as they are among those that are described.
-pub(in crate::http) fn with_errors(
+pub(crate) fn with_errors(
     operation: OperationBuilder,
     described: &[ErrorAnswer],
     statuses: &[u16],

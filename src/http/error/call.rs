@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use strata_types::similar;
 
-use crate::http::text::quoted;
+use crate::text::quoted;
 
 /// The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,7 +120,7 @@ pub enum CallError {
     NoSuchField { name: String, known: Vec<&'static str> },
 }
 
-pub(in crate::http) fn unknown(name: &str, known: &[&'static str]) -> String {
+pub(crate) fn unknown(name: &str, known: &[&'static str]) -> String {
     let meant = similar::suggestion(name, known.iter().copied());
     let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     format!("unknown field {};{meant} valid: {valid}", quoted(name))

@@ -1,14 +1,14 @@
 //! The texts for management calls and comparisons that the service refused, or could not do.
 
 use axum::http::StatusCode;
+use strata_catalog::CatalogError;
+use strata_service::{DiffError, ManageError, ReadError, Refused};
 
 use super::read;
 use super::shared::{
     PublicError, bad_request, busy, catalog_unavailable, conflict, failed, forbidden, no_version_of, not_found,
     unavailable,
 };
-use crate::catalog::CatalogError;
-use crate::service::{DiffError, ManageError, ReadError, Refused};
 
 pub(super) fn public(error: &ManageError) -> PublicError {
     match error {

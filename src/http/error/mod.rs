@@ -17,25 +17,24 @@ mod read;
 mod refresh;
 mod shared;
 
-pub use call::CallError;
-pub(super) use call::unknown;
-pub(super) use read::log as log_read_error;
-use strata_types::causes::Causes;
-
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-
-use crate::catalog::Unavailability;
-use crate::service::{
+pub use call::CallError;
+pub(super) use call::unknown;
+pub(super) use read::log as log_read_error;
+use strata_catalog::Unavailability;
+use strata_ingest::SourceError;
+use strata_service::{
     AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, ProfileError, ReadError, RefreshError,
     Refused,
 };
-use crate::source::SourceError;
-use crate::storage::budget::SpoolFull;
-use crate::storage::shortage::Shortage;
+use strata_store::budget::SpoolFull;
+use strata_store::shortage::Shortage;
+use strata_types::causes::Causes;
+
 use shared::{PublicError, bad_request, failed, not_found, unavailable};
 
 #[derive(Debug)]
@@ -349,7 +348,7 @@ fn wrong_method(allowed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::StorageError;
+    use strata_store::StorageError;
     use strata_types::version::{VersionNumber, VersionSelector};
 
     #[track_caller]

@@ -1,15 +1,15 @@
 //! The texts for reads that the service could not answer.
 
 use axum::http::StatusCode;
+use strata_service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
+use strata_store::shortage::Shortage;
 use strata_types::causes::Causes;
 use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
 use super::shared::{
     PublicError, bad_request, busy, catalog_unavailable, failed, forbidden, no_version_of, not_found, unavailable,
 };
-use crate::http::text::quoted;
-use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
-use crate::storage::shortage::Shortage;
+use crate::text::quoted;
 
 pub(super) fn public(error: &ReadError) -> PublicError {
     match error {
@@ -111,7 +111,7 @@ fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) 
 }
 
 /// Logs a failed read when the reason is the service's own; also one whose body fails after its first byte.
-pub(in crate::http) fn log(error: &ReadError) {
+pub(crate) fn log(error: &ReadError) {
     match error {
         // Whose bound it is may want to know.
         ReadError::QueryTooLarge { .. }

@@ -1,12 +1,12 @@
 //! The texts for versions and alternates that were not made.
 
 use axum::http::StatusCode;
+use strata_catalog::CatalogError;
+use strata_ingest::SourceError;
+use strata_service::RefreshError;
+use strata_store::budget::SpoolFull;
 
 use super::shared::{PublicError, bad_request, catalog_unavailable, failed, not_found};
-use crate::catalog::CatalogError;
-use crate::service::RefreshError;
-use crate::source::SourceError;
-use crate::storage::budget::SpoolFull;
 
 /// The status and the text for a refresh that made nothing (docs/reference/refreshes.md, A version or nothing).
 pub(super) fn public(error: &RefreshError) -> PublicError {

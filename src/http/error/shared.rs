@@ -1,10 +1,9 @@
 //! Texts that errors of several kinds have.
 
 use axum::http::StatusCode;
+use strata_catalog::Unavailability;
+use strata_service::Refused;
 use strata_types::version::VersionNumber;
-
-use crate::catalog::Unavailability;
-use crate::service::Refused;
 
 /// The status and the text that the caller sees.
 pub(super) type PublicError = (StatusCode, String);

@@ -2,12 +2,11 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-
-use crate::service::Authorization;
+use strata_service::Authorization;
 
 /// Reads the header. An empty token, a value that is not visible ASCII, and a header given twice are
 /// [`Authorization::Other`].
-pub(in crate::http) fn authorization(headers: &HeaderMap) -> Authorization<'_> {
+pub(crate) fn authorization(headers: &HeaderMap) -> Authorization<'_> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {
         return Authorization::None;

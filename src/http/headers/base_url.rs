@@ -7,14 +7,14 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
+use strata_config::{HostNames, PublicUrl, Server};
+use strata_ingest::net::is_localhost;
+use strata_service::App;
 
-use crate::config::{HostNames, PublicUrl, Server};
-use crate::http::headers::client_ip;
-use crate::net::is_localhost;
-use crate::service::App;
+use crate::headers::client_ip;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BaseUrl {
+pub struct BaseUrl {
     base_url: String,
     /// Whether by https, as far as the service knows.
     pub https: bool,
@@ -29,7 +29,7 @@ impl FromRequestParts<App> for BaseUrl {
 }
 
 impl BaseUrl {
-    pub(crate) fn of(parts: &Parts, app: &App) -> BaseUrl {
+    pub fn of(parts: &Parts, app: &App) -> BaseUrl {
         let server = &app.config().server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
         let forwarded = client_ip::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
@@ -44,19 +44,19 @@ impl BaseUrl {
     }
 
     /// The URL of a path, which begins with a slash.
-    pub(crate) fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         [&self.base_url, path].concat()
     }
 }
 
 /// Whether the request says that a page of another origin made it: there is an `Origin`, and it is neither the
 /// configured one nor the host that the request itself is for. A page cannot choose the `Host` of its requests.
-pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
+pub(crate) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
     has_origin_outside(parts, public_url, &HostNames::default())
 }
 
 /// Like [`has_foreign_origin`], but pages of these hosts may make the request, too.
-pub(in crate::http) fn has_origin_outside(parts: &Parts, public_url: Option<&PublicUrl>, hosts: &HostNames) -> bool {
+pub(crate) fn has_origin_outside(parts: &Parts, public_url: Option<&PublicUrl>, hosts: &HostNames) -> bool {
     parts.headers.get_all(ORIGIN).iter().any(|origin| {
         let origin = origin.to_str().unwrap_or_default();
         let configured = public_url.is_some_and(|url| url.origin().eq_ignore_ascii_case(origin));
@@ -81,7 +81,7 @@ pub(in crate::http) fn has_origin_outside(parts: &Parts, public_url: Option<&Pub
 ///
 /// A page can let its own name point to the address of the service, and then counts as a page of the service (DNS
 /// rebinding). It cannot do so with an IP address, or with a name of this machine.
-pub(in crate::http) fn foreign_host(parts: &Parts, server: &Server) -> Option<String> {
+pub(crate) fn foreign_host(parts: &Parts, server: &Server) -> Option<String> {
     let Some(host) = host(parts) else {
         // HTTP/1.0 needs no host. Browsers send one.
         return parts.headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
@@ -120,7 +120,7 @@ fn is_plain(authority: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ListenAddress;
+    use strata_config::ListenAddress;
 
     #[test]
     fn foreign_host_is_a_name_of_no_own_host() {

@@ -11,25 +11,24 @@ use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
-
-use crate::service::CacheKey;
+use strata_service::CacheKey;
 
 /// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
 /// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
-pub(in crate::http) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
+pub(crate) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(["\"", &key.short(), coding, "\""].concat()).ok()
 }
 
 /// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the
 /// tag, weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
-pub(in crate::http) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+pub(crate) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
     lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|(_, tag)| tag == etag.as_bytes()))
 }
 
 /// Whether `If-Match` says that the client wants another answer than that of this tag (RFC 9110, section 13.1.1): it
 /// lists no strong tag that is this one, in any of its lines, and is not `*`. An answer without a tag is none of those.
-pub(in crate::http) fn is_unwanted(headers: &HeaderMap, etag: Option<&HeaderValue>) -> bool {
+pub(crate) fn is_unwanted(headers: &HeaderMap, etag: Option<&HeaderValue>) -> bool {
     let wants = |line: &[u8]| {
         let mut tags = Tags { rest: line };
         let is_this = |(weak, tag): (bool, &[u8])| !weak && etag.is_some_and(|etag| tag == etag.as_bytes());
@@ -68,7 +67,7 @@ impl<'a> Iterator for Tags<'a> {
 
 /// Says how a 200 or a 304 may be kept. Without a tag it is another one each time; `coded` says that `Accept-Encoding`
 /// decides on its content coding.
-pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
+pub(crate) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
     // Checked when this is compiled, not for each answer.
     let control = match (&etag, private) {
         (None, _) => const { HeaderValue::from_static("no-store") },
@@ -92,7 +91,7 @@ pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValu
 
 /// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which
 /// on a 304 would be the length of the 200 (RFC 9110, section 8.6).
-pub(in crate::http) struct NoBody;
+pub(crate) struct NoBody;
 
 impl http_body::Body for NoBody {
     type Data = Bytes;

@@ -16,14 +16,13 @@ use axum::extract::ConnectInfo;
 use axum::http::header::{FORWARDED, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-
-use crate::config::TrustedProxies;
-use crate::service::{App, Client, SessionOrigin};
+use strata_config::TrustedProxies;
+use strata_service::{App, Client, SessionOrigin};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-pub(in crate::http) fn of(head: &Parts, app: &App) -> Client {
+pub(crate) fn of(head: &Parts, app: &App) -> Client {
     let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     client(peer, &head.headers, &app.config().server.trusted_proxies)
 }
@@ -34,7 +33,7 @@ fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxie
 }
 
 /// Where a session is begun that this request begins.
-pub(in crate::http) fn session_origin(head: &Parts, app: &App) -> SessionOrigin {
+pub(crate) fn session_origin(head: &Parts, app: &App) -> SessionOrigin {
     let trusted = &app.config().server.trusted_proxies;
     let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let address = peer.map(|peer| client_address(peer, &head.headers, trusted));
@@ -43,11 +42,7 @@ pub(in crate::http) fn session_origin(head: &Parts, app: &App) -> SessionOrigin 
 
 /// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the
 /// last one of each. `None` when nothing is said that can be believed, or the two do not agree.
-pub(in crate::http) fn forwarded_https(
-    peer: Option<SocketAddr>,
-    headers: &HeaderMap,
-    trusted: &TrustedProxies,
-) -> Option<bool> {
+pub(crate) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
     peer.filter(|peer| trusted.contain(peer.ip()))?;
     let is_https = |scheme: &str| match scheme.trim_matches(BLANKS).to_ascii_lowercase().as_str() {
         "https" => Some(true),
@@ -67,7 +62,7 @@ pub(in crate::http) fn forwarded_https(
 }
 
 /// The address of the client that a peer speaks for.
-pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
+pub(crate) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
     if !trusted.contain(peer) {
         return peer;
     }

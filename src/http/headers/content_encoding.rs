@@ -2,52 +2,49 @@
 
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, GetAll, VARY};
 use axum::http::{HeaderMap, HeaderValue};
-
-pub use crate::encode::ContentCoding;
+use strata_encode::ContentCoding;
 
 /// Among codings that a client likes equally, the cheapest to make for its size comes first.
 const PREFERRED: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
 
 type Quality = u16;
 
-impl ContentCoding {
-    /// The coding to answer with: that of the highest weight among those that the client names, or covers with `*`. The
-    /// plain form only if it is weighted higher by name, or nothing else is wanted. If all is refused, too: an answer
-    /// that the client can refuse itself is better than none.
-    pub fn negotiate(headers: &HeaderMap) -> ContentCoding {
-        let mut named: [Option<Quality>; ContentCoding::ALL.len()] = Default::default();
-        let mut any = None;
-        for (name, quality) in weighted_items(headers.get_all(ACCEPT_ENCODING)) {
-            let weight = match coding_of(name) {
-                Some(coding) => &mut named[coding as usize],
-                None if name == "*" => &mut any,
-                None => continue,
-            };
-            weight.get_or_insert(quality);
-        }
-        // Named by nobody, the plain form is acceptable, but whatever is asked for comes before it.
-        let plain = named[ContentCoding::Identity as usize].unwrap_or(0);
-        let weighted = PREFERRED.map(|coding| (coding, named[coding as usize].or(any).unwrap_or(0)));
-        let mut best = (ContentCoding::Identity, 0);
-        for (coding, quality) in weighted {
-            if quality > best.1 {
-                best = (coding, quality);
-            }
-        }
-        if plain > best.1 { ContentCoding::Identity } else { best.0 }
+/// The coding to answer with: that of the highest weight among those that the client names, or covers with `*`. The
+/// plain form only if it is weighted higher by name, or nothing else is wanted. If all is refused, too: an answer
+/// that the client can refuse itself is better than none.
+pub fn negotiate(headers: &HeaderMap) -> ContentCoding {
+    let mut named: [Option<Quality>; ContentCoding::ALL.len()] = Default::default();
+    let mut any = None;
+    for (name, quality) in weighted_items(headers.get_all(ACCEPT_ENCODING)) {
+        let weight = match coding_of(name) {
+            Some(coding) => &mut named[coding as usize],
+            None if name == "*" => &mut any,
+            None => continue,
+        };
+        weight.get_or_insert(quality);
     }
-
-    /// Adds the headers of a body in this coding, for which `Accept-Encoding` was negotiated.
-    pub fn describe(self, headers: &mut HeaderMap) {
-        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-        if self != ContentCoding::Identity {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.name()));
+    // Named by nobody, the plain form is acceptable, but whatever is asked for comes before it.
+    let plain = named[ContentCoding::Identity as usize].unwrap_or(0);
+    let weighted = PREFERRED.map(|coding| (coding, named[coding as usize].or(any).unwrap_or(0)));
+    let mut best = (ContentCoding::Identity, 0);
+    for (coding, quality) in weighted {
+        if quality > best.1 {
+            best = (coding, quality);
         }
+    }
+    if plain > best.1 { ContentCoding::Identity } else { best.0 }
+}
+
+/// Adds the headers of a body in this coding, for which `Accept-Encoding` was negotiated.
+pub fn describe(coding: ContentCoding, headers: &mut HeaderMap) {
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    if coding != ContentCoding::Identity {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
 }
 
 /// The names and weights that the lines of a header list; items that break the grammar are left out.
-pub(in crate::http) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, Quality)> {
+pub(crate) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, Quality)> {
     // A line that is not text holds nothing that could be meant.
     lines.into_iter().flat_map(|line| line.to_str().unwrap_or_default().split(',')).filter_map(item_of)
 }
@@ -98,7 +95,7 @@ mod tests {
         for line in lines {
             headers.append(ACCEPT_ENCODING, HeaderValue::from_str(line).expect("a header"));
         }
-        ContentCoding::negotiate(&headers)
+        negotiate(&headers)
     }
 
     #[test]
@@ -148,7 +145,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(ACCEPT_ENCODING, HeaderValue::from_bytes(b"br\xff").expect("a header"));
         headers.append(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        assert_eq!(ContentCoding::negotiate(&headers), ContentCoding::Gzip);
+        assert_eq!(negotiate(&headers), ContentCoding::Gzip);
     }
 
     /// As the RFC reads, one coding at a time.

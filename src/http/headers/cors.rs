@@ -16,7 +16,7 @@ static EXPOSED: HeaderValue = HeaderValue::from_static(
 
 static ANY: HeaderValue = HeaderValue::from_static("*");
 
-pub(in crate::http) fn allow(headers: &mut HeaderMap) {
+pub(crate) fn allow(headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY.clone());
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED.clone());
 }

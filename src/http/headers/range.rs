@@ -8,7 +8,7 @@ use std::ops::Range;
 use axum::http::header::{IF_RANGE, RANGE};
 use axum::http::{HeaderMap, HeaderValue};
 
-use crate::http::values::whole_number;
+use crate::values::whole_number;
 
 /// One range of the bytes of a body whose length is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,27 +17,27 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use strata_runtime::metrics::metrics;
+use strata_runtime::metrics::request_log::RequestLogContext;
+use strata_runtime::metrics::routes::{RouteMetrics, of_route};
+use strata_service::UsageMeter;
 use strata_types::request::Format;
 use tracing::{Instrument, Span};
 
 use super::Layers;
-use crate::http::error::ServerFailure;
-use crate::http::headers::client_ip::client_address;
-use crate::metrics::metrics;
-use crate::metrics::request_log::RequestLogContext;
-use crate::metrics::routes::{RouteMetrics, of_route};
-use crate::service::UsageMeter;
+use crate::error::ServerFailure;
+use crate::headers::client_ip::client_address;
 
 /// Names one request, for the caller and for the log.
-pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The same for handlers, as an extension of the request.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct RequestId(pub Arc<str>);
+pub(crate) struct RequestId(pub Arc<str>);
 
 impl RequestId {
     /// The text of an answer for which the service is to blame, with the id.
-    pub(in crate::http) fn named_in(&self, text: &str) -> String {
+    pub(crate) fn named_in(&self, text: &str) -> String {
         format!("{text} Request ID: {}.", self.0)
     }
 }

@@ -7,13 +7,13 @@ use axum::http::Version;
 use axum::http::header::HOST;
 use axum::response::{IntoResponse, Response};
 
-use crate::http::error::HttpError;
+use crate::error::HttpError;
 
 #[derive(Clone, Copy)]
 struct Wrong;
 
 /// Marks a request that came from a connection, if it is to be refused.
-pub(in crate::http) fn mark(request: &mut Request) {
+pub(crate) fn mark(request: &mut Request) {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         request.extensions_mut().insert(Wrong);
     }

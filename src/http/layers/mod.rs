@@ -19,9 +19,9 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use strata_config::{Config, TrustedProxies};
 
-use crate::config::{Config, TrustedProxies};
-use crate::http::error::HttpError;
+use crate::error::HttpError;
 
 /// The options of all of them, which are one layer of the router: each of its own would cost as much as routing.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) async fn around(State(layers): State<Arc<Layers>>, request: Request, 
 ///
 /// Unwind safety: a handler that panicked is dropped, and what it shared with others (the pools, the caches) is behind
 /// locks and channels that are not left half-changed by an unwinding thread.
-pub(in crate::http) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
+pub(crate) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
     AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
 }
 

@@ -10,6 +10,7 @@ use axum::extract::{Request, State};
 use axum::routing::on;
 use serde_json::json;
 use strata_json::{Cursor, DocumentError, JsonType, NumericValue, Scalar};
+use strata_service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -17,12 +18,11 @@ use strata_types::version::VersionNumber;
 use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
 use super::{Caller, Fields, JsonResult, body, fields};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::{CallError, HttpError, unknown};
-use crate::http::text::{quoted, shown};
-use crate::service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::{CallError, HttpError, unknown};
+use crate::text::{quoted, shown};
 
-pub(in crate::http) const EDITS: &str = "edits";
+pub(crate) const EDITS: &str = "edits";
 
 /// Levels of the call around an entity: its object, the list of edits, an edit, and the list of an insert. One more is
 /// parsed, so that the error names the edit.
@@ -78,12 +78,7 @@ async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) ->
 }
 
 /// The common part of both ways of editing, given the body of the call.
-pub(in crate::http) async fn make(
-    app: &App,
-    user: &User,
-    body: Bytes,
-    room: Option<BodyRoom>,
-) -> Result<PushAnswer, HttpError> {
+pub(crate) async fn make(app: &App, user: &User, body: Bytes, room: Option<BodyRoom>) -> Result<PushAnswer, HttpError> {
     let Call { dataset, version, etag, edits, beyond } = body::apart(body, |body| Call::parse(body)).await?;
     let saved = app.datasets().edit_alternate(user, (dataset, version), &etag, edits, room).await;
     let saved = saved.map_err(|error| match &error {
@@ -148,7 +143,7 @@ impl Call {
 }
 
 /// The text with null in place of these parts of it.
-pub(in crate::http) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+pub(crate) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     let start = |part: &[u8]| part.as_ptr().addr() - text.as_ptr().addr();
     let mut parts: Vec<&[u8]> = parts.into_iter().collect();
     if parts.is_empty() {

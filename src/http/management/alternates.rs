@@ -6,6 +6,9 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::routing::on;
 use serde::Serialize;
+use strata_catalog as catalog;
+use strata_ingest::EnvelopeFields;
+use strata_service::{AlternateError, App};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
@@ -14,11 +17,8 @@ use super::fields::VERSION_NAME;
 use super::records::{VersionAnswer, VersionRecord};
 use super::{Caller, Fields, body, fields};
 use super::{DATASET_ID, JsonResult};
-use crate::catalog;
-use crate::http::endpoint::{Answer, Endpoint, Group, Input};
-use crate::http::error::{CallError, HttpError};
-use crate::service::{AlternateError, App};
-use crate::source::EnvelopeFields;
+use crate::endpoint::{Answer, Endpoint, Group, Input};
+use crate::error::{CallError, HttpError};
 
 pub(super) static SAVE: Endpoint =
     Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))

@@ -18,6 +18,8 @@ use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use strata_json::DocumentError;
+use strata_runtime::blocking::blocking;
+use strata_service::{App, BodyRoom, Holder, ManageError};
 use strata_types::ids::DatasetId;
 use strata_types::index::IndexSettings;
 use strata_types::limits;
@@ -26,13 +28,11 @@ use strata_types::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use tokio::time::Instant;
 
 use super::DATASET_ID;
-use crate::blocking::blocking;
-use crate::http::endpoint::{Endpoint, names};
-use crate::http::error::{CallError, HttpError};
-use crate::http::headers::client_ip;
-use crate::http::text::{quoted, shown};
-use crate::http::values::{boolean, integer, positive, whole_number};
-use crate::service::{App, BodyRoom, Holder, ManageError};
+use crate::endpoint::{Endpoint, names};
+use crate::error::{CallError, HttpError};
+use crate::headers::client_ip;
+use crate::text::{quoted, shown};
+use crate::values::{boolean, integer, positive, whole_number};
 
 /// What a text field takes that may be null.
 pub(super) const TEXT_FORM: &str = "a string, or null";
@@ -66,7 +66,7 @@ pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
 }
 
 /// Reads a body that is large on a thread of its own: those that serve requests must not wait for it.
-pub(in crate::http) async fn apart<T: Send + 'static>(
+pub(crate) async fn apart<T: Send + 'static>(
     bytes: Bytes,
     read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, HttpError> {
@@ -115,7 +115,7 @@ fn values(text: &[u8]) -> usize {
 }
 
 /// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
-pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else { return false };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -130,7 +130,7 @@ const SMALL_BYTES: u64 = 16 << 10;
 
 /// Refuses a body of entities that says it is larger than one may be, before any of it is asked for (`100 Continue`).
 /// So many bytes may stand beside the entities.
-pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
+pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
     let limit = app.config().sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
         Err(CallError::TooLarge { limit, option: Some("sources.max_bytes") })
@@ -141,7 +141,7 @@ pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> R
 
 /// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and
 /// its room if it is large, to be kept as long as what is made of it.
-pub(in crate::http) async fn collect(
+pub(crate) async fn collect(
     app: &App,
     holder: Holder,
     body: Body,
@@ -239,7 +239,7 @@ enum Origin {
 
 impl Fields {
     /// The members of an object that has none but the listed ones.
-    pub(in crate::http) fn new(members: Map<String, Value>, listed: Vec<&'static str>) -> Fields {
+    pub(crate) fn new(members: Map<String, Value>, listed: Vec<&'static str>) -> Fields {
         Fields { members, origin: Origin::Body, listed, _room: None }
     }
 
@@ -438,7 +438,7 @@ impl Fields {
     }
 }
 
-pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
+pub(crate) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
 }
 

@@ -12,18 +12,18 @@ use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
+use strata_catalog::TokenUser;
+use strata_service::{App, Authorization, Client, Holder};
 use strata_types::scope::Scope;
 use strata_types::secret::Secret;
 use strata_types::user::User;
 
-use crate::catalog::TokenUser;
-use crate::http::error::{CallError, HttpError};
-use crate::http::headers::auth::authorization;
-use crate::http::headers::base_url::has_foreign_origin;
-use crate::http::headers::client_ip;
-use crate::service::{App, Authorization, Client, Holder};
+use crate::error::{CallError, HttpError};
+use crate::headers::auth::authorization;
+use crate::headers::base_url::has_foreign_origin;
+use crate::headers::client_ip;
 
-pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";
+pub(crate) const SESSION_COOKIE: &str = "strata_session";
 
 /// The one operation that changes nothing although it is no GET.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
@@ -34,7 +34,7 @@ fn needed(method: &Method, path: &str) -> Scope {
 
 /// The authenticated user. Rejects with 401, and with 403 for a foreign origin or a token that does not suffice.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Caller(pub User);
+pub(crate) struct Caller(pub User);
 
 impl FromRequestParts<App> for Caller {
     type Rejection = HttpError;
@@ -113,7 +113,7 @@ async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, Http
 }
 
 /// The id that the session cookie holds; where there are several such cookies, the first one's.
-pub(in crate::http) fn session_id(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn session_id(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
     cookies.find(|cookie| cookie.name() == SESSION_COOKIE).map(|cookie| cookie.value().to_owned())

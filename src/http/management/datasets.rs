@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_service::{App, OwnedDataset, visibility};
 use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -14,9 +15,8 @@ use utoipa::ToSchema;
 use super::body::TEXT_FORM;
 use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
-use crate::http::error::CallError;
-use crate::service::{App, OwnedDataset, visibility};
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::error::CallError;
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 

@@ -1,12 +1,12 @@
 //! The Diff result and its records (docs/reference/diffs.md, Diffs).
 
 use serde_json::{Value, json};
+use strata_diff::ChangeType;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use crate::diff::ChangeType;
-use crate::http::description::typed;
-use crate::http::endpoint::NamedSchema;
+use crate::description::typed;
+use crate::endpoint::NamedSchema;
 
 const DIFF_RESULT: &str = "DiffResult";
 const DIFF_RECORD: &str = "DiffRecord";

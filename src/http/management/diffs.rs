@@ -7,18 +7,18 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use axum::routing::on;
 use serde_json::json;
+use strata_diff::{ChangeType, DiffPage};
+use strata_service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
 use strata_types::ids::DatasetId;
 use strata_types::request::Format;
 use strata_types::user::User;
 
 use super::{Caller, Fields, QueryString, diff_schemas, fields};
-use crate::diff::{ChangeType, DiffPage};
-use crate::http::body::streamed;
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::{CallError, HttpError};
-use crate::http::headers::content_encoding::ContentCoding;
-use crate::http::large_responses::Charged;
-use crate::service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
+use crate::body::streamed;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::{CallError, HttpError};
+use crate::headers::content_encoding;
+use crate::large_responses::Charged;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
@@ -56,19 +56,19 @@ pub(super) static DIFF: Endpoint =
         })
         .errors(&[404, 503]);
 
-pub(crate) struct DiffCall {
+pub struct DiffCall {
     dataset: DatasetId,
     sides: DiffSides,
-    pub(crate) page: DiffPage,
+    pub page: DiffPage,
     form: DiffForm,
 }
 
 impl DiffCall {
-    pub(crate) fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
+    pub fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
         Ok(DiffCall::from_query(QueryString { parameters, not_utf8: None })?)
     }
 
-    pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
+    pub fn parameters() -> impl Iterator<Item = &'static str> {
         DIFF.parameters().iter().map(|field| field.name)
     }
 
@@ -98,7 +98,7 @@ impl DiffCall {
         Ok(DiffCall { dataset, sides, page, form: DiffForm::Result })
     }
 
-    pub(crate) async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
+    pub async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
         Ok(app.diffs().compare(Some(user), self.dataset, self.sides).await?)
     }
 }
@@ -111,7 +111,7 @@ async fn diff(
 ) -> Result<Response, HttpError> {
     let call = DiffCall::from_query(query)?;
     let diff = call.compare(&app, &user).await?;
-    let coding = ContentCoding::negotiate(&headers);
+    let coding = content_encoding::negotiate(&headers);
     let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;
     let mut response = Response::new(match answer.body {
         AnswerBody::Whole(bytes) => Body::from(bytes),
@@ -121,6 +121,6 @@ async fn diff(
     response.extensions_mut().insert(Charged);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    answer.coding.describe(headers);
+    content_encoding::describe(answer.coding, headers);
     Ok(response)
 }

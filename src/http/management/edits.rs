@@ -17,6 +17,8 @@ use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
+use strata_catalog as catalog;
+use strata_service::{AlternateError, AnswerBody, App, alternate_etag};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -29,12 +31,10 @@ use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
 use super::{Caller, Fields, body, fields};
 use super::{DATASET_ID, JsonResult};
-use crate::catalog;
-use crate::http::body::streamed;
-use crate::http::description::typed;
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::{CallError, HttpError};
-use crate::service::{AlternateError, AnswerBody, App, alternate_etag};
+use crate::body::streamed;
+use crate::description::typed;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::{CallError, HttpError};
 
 pub(super) const ETAG_MEMBER: &str = "etag";
 
@@ -46,7 +46,7 @@ pub(super) const ETAG_FIELD: Field =
 const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
 
 /// Entities that were pulled, around which the record is still to be written.
-pub(in crate::http) struct PulledEntities {
+pub(crate) struct PulledEntities {
     pub record: PulledRecord,
     pub entities: AnswerBody,
     /// Whether the version has an alternate, in which positions of edits then count.
@@ -155,7 +155,7 @@ fn wrapped<E>(
 }
 
 /// The common part of both ways of pulling, given the fields of the call.
-pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
+pub(crate) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
     let (offset, limit) = (fields.optional_whole_number("offset")?, fields.optional_whole_number("limit")?);
@@ -206,7 +206,7 @@ async fn push_alt_version(Caller(user): Caller, State(app): State<App>, request:
 }
 
 /// The common part of both ways of pushing, given the body of the call.
-pub(in crate::http) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
+pub(crate) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
@@ -223,7 +223,7 @@ where
 
 /// The response to a pull, in addition to the entities.
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct PulledRecord {
+pub(crate) struct PulledRecord {
     /// Always true.
     pub ok: bool,
     /// The dataset.
@@ -249,7 +249,7 @@ pub(in crate::http) struct PulledRecord {
 
 /// The response after an alternate is pushed or edited.
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct PushAnswer {
+pub(crate) struct PushAnswer {
     /// Always true.
     pub ok: bool,
     /// The version.

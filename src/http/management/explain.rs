@@ -7,15 +7,15 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde_json::json;
+use strata_service::{App, Explanation, Holder, IgnoredParameter};
 
 use super::{Caller, QueryString, fields};
-use crate::http::description::{self, TEXT};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, names};
-use crate::http::error::HttpError;
-use crate::http::headers::content_encoding::weighted_items;
-use crate::http::large_responses;
-use crate::http::params;
-use crate::service::{App, Explanation, Holder, IgnoredParameter};
+use crate::description::{self, TEXT};
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, names};
+use crate::error::HttpError;
+use crate::headers::content_encoding::weighted_items;
+use crate::large_responses;
+use crate::params;
 
 const VERSION: &str = "version";
 const EXPLAIN: &str = "explain";

@@ -4,7 +4,7 @@ use serde_json::json;
 use strata_types::source::SourceFormat;
 
 use super::DATASET_ID as DATASET_ID_NAME;
-use crate::http::endpoint::{Field, FieldKind};
+use crate::endpoint::{Field, FieldKind};
 
 pub(super) const DATASET_ID: Field =
     Field::required(DATASET_ID_NAME, FieldKind::Id, || json!(1)).about("The ID of one of your datasets.");

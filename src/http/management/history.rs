@@ -5,6 +5,8 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_catalog::{Attempt, DayUsage, SentDelivery};
+use strata_service::App;
 use strata_types::ids::AttemptId;
 use strata_types::limits;
 use strata_types::scope::Scope;
@@ -13,10 +15,8 @@ use utoipa::ToSchema;
 
 use super::records::{AttemptRecord, time};
 use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
-use crate::catalog::{Attempt, DayUsage, SentDelivery};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::CallError;
-use crate::service::App;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::CallError;
 
 const DAYS: u64 = 30;
 

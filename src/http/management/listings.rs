@@ -8,19 +8,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_catalog::Listing;
+use strata_service::{App, Bucket, Datasets};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
 use utoipa::ToSchema;
 
 use super::QueryString;
 use super::records::time;
-use crate::catalog::Listing;
-use crate::http::description::headers::{CORS, RATE};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::HttpError;
-use crate::http::headers::{client_ip, cors};
-use crate::http::read::rate;
-use crate::service::{App, Bucket, Datasets};
+use crate::description::headers::{CORS, RATE};
+use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::HttpError;
+use crate::headers::{client_ip, cors};
+use crate::read::rate;
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const PAGE: u32 = 100;
@@ -82,7 +82,7 @@ struct ListingsAnswer {
 
 /// A dataset, as anyone can see it.
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct ListedDataset {
+pub(crate) struct ListedDataset {
     /// The ID of the dataset.
     dataset_id: u64,
     /// The name of the dataset.

@@ -40,26 +40,25 @@ pub(super) mod sessions;
 mod tokens;
 mod webhooks;
 
-pub(super) use body::Fields;
-use caller::Identified;
-pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
-pub(crate) use diffs::DiffCall;
-use query::QueryString;
-
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Json, Router};
+pub(super) use body::Fields;
+use caller::Identified;
+pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
+pub use diffs::DiffCall;
 
 use super::endpoint::{self, Endpoint};
 use super::error::HttpError;
 pub(super) use super::headers::base_url::BaseUrl;
-use crate::service::App;
+use query::QueryString;
+use strata_service::App;
 
 type JsonResult<T> = Result<Json<T>, HttpError>;
 
-pub(in crate::http) const DATASET_ID: &str = "dataset_id";
+pub(crate) const DATASET_ID: &str = "dataset_id";
 
 /// Every endpoint, in the order in which tools show their groups.
 static ENDPOINTS: [&Endpoint; 37] = [

@@ -7,14 +7,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use strata_service::{App, Bucket, RefreshError, Refreshed};
 use utoipa::openapi::HttpMethod;
 
 use super::records::VersionAnswer;
-use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
-use crate::http::error::HttpError;
-use crate::http::headers::client_ip;
-use crate::http::read::rate;
-use crate::service::{App, Bucket, RefreshError, Refreshed};
+use crate::endpoint::{Answer, Callers, Endpoint, Group, Input};
+use crate::error::HttpError;
+use crate::headers::client_ip;
+use crate::read::rate;
 
 pub(super) const PREFIX: &str = "/ping/";
 

@@ -8,16 +8,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
 use utoipa::ToSchema;
 
 use super::caller::AnyCaller;
 use super::{QueryString, fields};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::HttpError;
-use crate::http::headers::{client_ip, cors};
-use crate::http::large_responses;
-use crate::http::read::rate;
-use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
+use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::HttpError;
+use crate::headers::{client_ip, cors};
+use crate::large_responses;
+use crate::read::rate;
 
 pub(super) static PROFILE: Endpoint =
     Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, |method| on(method, profile))

@@ -6,12 +6,12 @@ use std::convert::Infallible;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::Uri;
 use axum::http::request::Parts;
+use strata_service::App;
 
 use super::body::{self, Fields};
-use crate::http::endpoint::{Endpoint, Input, names};
-use crate::http::error::{CallError, HttpError};
-use crate::http::params;
-use crate::service::App;
+use crate::endpoint::{Endpoint, Input, names};
+use crate::error::{CallError, HttpError};
+use crate::params;
 
 /// The query string of a call, whose parameters are taken once their names are checked.
 pub(super) struct QueryString {

@@ -3,19 +3,19 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use strata_catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
+use strata_ingest::net::without_credentials;
+use strata_service::OwnedDataset;
 use strata_types::index::IndexSettings;
 use strata_types::path::Path;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
 use super::{BaseUrl, JsonResult};
-use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
-use crate::http::endpoint::Answer;
-use crate::net::without_credentials;
-use crate::service::OwnedDataset;
+use crate::endpoint::Answer;
 
 /// A time as records show it.
-pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
+pub(crate) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
@@ -144,7 +144,7 @@ pub struct DatasetRecord {
 }
 
 impl DatasetRecord {
-    pub(in crate::http) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetRecord {
+    pub(crate) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetRecord {
         let dataset = &owned.dataset;
         DatasetRecord {
             dataset_id: dataset.id.get(),
@@ -173,7 +173,7 @@ impl DatasetRecord {
     }
 
     /// The record without what the scope does not let its caller see.
-    pub(in crate::http) fn seen_with(self, scope: Scope) -> DatasetRecord {
+    pub(crate) fn seen_with(self, scope: Scope) -> DatasetRecord {
         match scope {
             Scope::Read => {
                 let source = without_credentials(&self.source, self.publish_query);
@@ -196,7 +196,7 @@ pub struct DatasetAnswer {
 pub(super) type DatasetResult = JsonResult<DatasetAnswer>;
 
 impl DatasetAnswer {
-    pub(in crate::http) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
+    pub(crate) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
         DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, base) }
     }
 }

@@ -21,6 +21,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_ingest::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
+use strata_service::{App, Push, RefreshError, Refreshed};
 use strata_types::ids::DatasetId;
 use strata_types::limits::BRACKET_WITHIN_BYTES;
 use strata_types::source::SourceFormat;
@@ -30,10 +32,8 @@ use super::body::OBJECT_FORM;
 use super::records::VersionRecord;
 use super::{Caller, Fields, QueryString, body, fields};
 use super::{DATASET_ID, JsonResult};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
-use crate::http::error::CallError;
-use crate::service::{App, Push, RefreshError, Refreshed};
-use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::error::CallError;
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;

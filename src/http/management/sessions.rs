@@ -11,6 +11,7 @@ use cookie::time::Duration;
 use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
+use strata_service::{App, Holder, LoggedIn, OwnedSession};
 use strata_types::limits;
 use strata_types::secret::Secret;
 use strata_types::user::User;
@@ -19,11 +20,10 @@ use utoipa::ToSchema;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{DONE, Done, time};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, body};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::{CallError, HttpError};
-use crate::http::headers::base_url::has_foreign_origin;
-use crate::http::headers::client_ip;
-use crate::service::{App, Holder, LoggedIn, OwnedSession};
+use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::error::{CallError, HttpError};
+use crate::headers::base_url::has_foreign_origin;
+use crate::headers::client_ip;
 
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
@@ -60,7 +60,7 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
 }
 
 /// Begins a session with these credentials and sets its cookie; the session of the request so far ends.
-pub(crate) async fn sign_in(
+pub async fn sign_in(
     app: &App,
     head: &Parts,
     credentials: (&str, &str),
@@ -75,7 +75,7 @@ pub(crate) async fn sign_in(
     Ok(user)
 }
 
-pub(in crate::http) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
+pub(crate) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
     set_cookie(headers, "", Duration::ZERO, base);
 }
 

@@ -5,15 +5,15 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_catalog::{ApiToken, Grant};
+use strata_service::App;
 use strata_types::limits::TOKEN_LIFETIME_S;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
 use super::records::{DONE, Done, time};
 use super::{Caller, Fields, JsonResult};
-use crate::catalog::{ApiToken, Grant};
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::service::App;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
 const NAME: Field =
     Field::required("name", FieldKind::Text, || json!("ci")).about("The name of the token, unique among your tokens.");

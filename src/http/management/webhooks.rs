@@ -5,17 +5,17 @@ use axum::extract::State;
 use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
+use strata_catalog::Webhook;
+use strata_ingest::net::without_credentials;
+use strata_service::App;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
 use super::records::{DONE, Done, time};
 use super::{Caller, Fields, Identified, JsonResult, fields};
-use crate::catalog::Webhook;
-use crate::http::description::typed;
-use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
-use crate::net::without_credentials;
-use crate::service::App;
+use crate::description::typed;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
 pub(super) static REGISTER: Endpoint =
     Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))

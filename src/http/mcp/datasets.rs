@@ -3,6 +3,8 @@
 use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_ingest::net::without_credentials;
+use strata_service::{Bucket, Datasets};
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -10,13 +12,11 @@ use strata_types::scope::Scope;
 
 use super::tool::{self, Tool, ToolResult};
 use super::{Caller, schemas};
-use crate::http::error::CallError;
-use crate::http::management::Fields;
-use crate::http::management::listings::ListedDataset;
-use crate::http::management::records::time;
-use crate::http::read::rate;
-use crate::net::without_credentials;
-use crate::service::{Bucket, Datasets};
+use crate::error::CallError;
+use crate::management::Fields;
+use crate::management::listings::ListedDataset;
+use crate::management::records::time;
+use crate::read::rate;
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;

@@ -9,7 +9,7 @@ use strata_types::scope::Scope;
 
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
-use crate::http::management::{Fields, alternate_edits, edits};
+use crate::management::{Fields, alternate_edits, edits};
 
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 

@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use strata_diff::ChangeType;
+use strata_encode::ContentCoding;
+use strata_format::profile::{PathRecord, TypeCounts, ValueRecord};
+use strata_service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
 use strata_types::scope::Scope;
 use strata_types::{limits, similar};
 
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
-use crate::diff::ChangeType;
-use crate::encode::ContentCoding;
-use crate::http::management::{DiffCall, Fields};
-use crate::http::text::quoted;
-use crate::service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
-use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
+use crate::management::{DiffCall, Fields};
+use crate::text::quoted;
 
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 

@@ -10,8 +10,8 @@ use serde_json::Value;
 use strata_json::{DocumentError, member};
 use strata_types::limits;
 
-use crate::http::error::CallError;
-use crate::http::management::alternate_edits::{EDITS, with_nulls};
+use crate::error::CallError;
+use crate::management::alternate_edits::{EDITS, with_nulls};
 
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;

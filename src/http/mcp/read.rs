@@ -5,19 +5,19 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
+use strata_encode::ContentCoding;
+use strata_service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
 use strata_types::limits;
 use strata_types::request::{Format, ReadRequest};
 use strata_types::scope::Scope;
 
 use super::tool::{self, Argument, Output, Tool, ToolError, ToolResult};
 use super::{Caller, schemas};
-use crate::encode::ContentCoding;
-use crate::http::error::CallError;
-use crate::http::management::Fields;
-use crate::http::params::{self, PARAMETERS, Parameter};
-use crate::http::read::rate;
-use crate::http::text::quoted;
-use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
+use crate::error::CallError;
+use crate::management::Fields;
+use crate::params::{self, PARAMETERS, Parameter};
+use crate::read::rate;
+use crate::text::quoted;
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;

@@ -5,8 +5,8 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
 use super::tool::Tool;
-use crate::http::description::parameters;
-use crate::http::params::{Parameter, ParameterKind};
+use crate::description::parameters;
+use crate::params::{Parameter, ParameterKind};
 
 /// The arguments of a tool as an object without other properties, unless the tool takes those of another tool.
 pub(super) fn object(tool: &Tool) -> JsonObject {

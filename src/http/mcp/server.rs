@@ -12,16 +12,16 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use strata_runtime::metrics::metrics;
 use tracing::Instrument;
 
 use super::Caller;
 use super::tool::{Output, ToolError, ToolResult};
 use super::tools::{self, NamedTool};
-use crate::http::error::CallError;
-use crate::http::layers::caught;
-use crate::http::management::Fields;
-use crate::http::text::quoted;
-use crate::metrics::metrics;
+use crate::error::CallError;
+use crate::layers::caught;
+use crate::management::Fields;
+use crate::text::quoted;
 
 /// The instructions that every client gets first, for its model.
 const INSTRUCTIONS: &str = "\

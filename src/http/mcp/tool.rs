@@ -4,14 +4,14 @@ use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
+use strata_service::{AnswerBody, ReadError};
 use strata_types::scope::Scope;
 use strata_types::similar;
 
 use super::Caller;
-use crate::http::error::HttpError;
-use crate::http::management::Fields;
-use crate::http::text::quoted;
-use crate::service::{AnswerBody, ReadError};
+use crate::error::HttpError;
+use crate::management::Fields;
+use crate::text::quoted;
 
 pub(super) struct Tool {
     pub name: &'static str,

@@ -1,6 +1,6 @@
 //! The errors of what owners do: one table of them, by status.
 
-use crate::http::description::responses::ErrorAnswer;
+use crate::description::responses::ErrorAnswer;
 
 const NO_STORE: &[&[&str]] = &[&["Cache-Control"]];
 const PRIVATE: &[&[&str]] = &[&["Cache-Control", "Referrer-Policy"]];

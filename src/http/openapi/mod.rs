@@ -27,6 +27,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
+use strata_encode::ContentCoding;
+use strata_encode::compress;
 use strata_types::similar;
 use utoipa::openapi::{
     ContactBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type,
@@ -37,9 +39,8 @@ use super::description::{headers, responses, typed};
 use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::error::HttpError;
 use super::headers::caching;
-use super::headers::content_encoding::ContentCoding;
 use super::{health, management, mcp, metrics, read};
-use crate::encode::compress;
+use crate::headers::content_encoding;
 
 pub(super) static DOCUMENT: Endpoint =
     Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, |method| on(method, openapi))
@@ -142,14 +143,14 @@ async fn openapi(headers: HeaderMap) -> Response {
         Ok(rendered) => rendered,
         Err(reason) => return HttpError::Panic(format!("the OpenAPI document: {reason}")).into_response(),
     };
-    let coding = ContentCoding::negotiate(&headers);
+    let coding = content_encoding::negotiate(&headers);
     let Rendered { bytes, etag } = &rendered[coding as usize];
     let mut response = match caching::is_held(&headers, etag) {
         true => (StatusCode::NOT_MODIFIED, Body::new(caching::NoBody)).into_response(),
         false => {
             let mut response = bytes.clone().into_response();
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            coding.describe(response.headers_mut());
+            content_encoding::describe(coding, response.headers_mut());
             response
         }
     };

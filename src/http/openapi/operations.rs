@@ -1,6 +1,7 @@
 //! Endpoints as operations of the document, each as its [`Endpoint`] says.
 
 use serde_json::json;
+use strata_service::webhook::WebhookPayload;
 use utoipa::PartialSchema;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
@@ -16,13 +17,12 @@ use utoipa::openapi::{
 use super::errors::ERRORS;
 use super::examples::{ResponseKind, example, response};
 use super::schemas::{body, schema};
-use crate::http::description::headers::{self, CORS, EVERY, RATE};
-use crate::http::description::responses::{self, with_errors};
-use crate::http::description::{self, typed};
-use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
-use crate::http::management::SESSION_COOKIE;
-use crate::http::params::PARAMETERS;
-use crate::webhook::WebhookPayload;
+use crate::description::headers::{self, CORS, EVERY, RATE};
+use crate::description::responses::{self, with_errors};
+use crate::description::{self, typed};
+use crate::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
+use crate::management::SESSION_COOKIE;
+use crate::params::PARAMETERS;
 
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
@@ -236,7 +236,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::http::openapi::endpoints;
+    use crate::openapi::endpoints;
 
     #[test]
     fn operations_have_ids_of_their_own_and_errors_that_are_described() {

@@ -8,8 +8,8 @@ use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, 
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
 use super::examples::Example;
-use crate::http::description::typed;
-use crate::http::endpoint::{Field, FieldKind, Need};
+use crate::description::typed;
+use crate::endpoint::{Field, FieldKind, Need};
 
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";

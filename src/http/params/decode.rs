@@ -35,7 +35,7 @@ pub(super) fn decode(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The first pair of a query string whose name or value is not UTF-8, as it is written.
-pub(in crate::http) fn not_utf8(query: &str) -> Option<&str> {
+pub(crate) fn not_utf8(query: &str) -> Option<&str> {
     let is_text = |pair: &str| pairs(pair).all(|pair| decode(pair.name).and(decode(pair.value)).is_some());
     query.split('&').find(|pair| !is_text(pair))
 }

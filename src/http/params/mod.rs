@@ -24,12 +24,12 @@ use std::borrow::Cow;
 
 use strata_types::request::ReadRequest;
 
-pub(in crate::http) use decode::not_utf8;
+pub(crate) use decode::not_utf8;
 pub use kind::ParameterKind;
 pub use registry::{
     ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths, with_offset,
 };
-pub(in crate::http) use unknown::ESCAPED;
+pub(crate) use unknown::ESCAPED;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 pub use value::PATH_KEYS_LIMIT;
 

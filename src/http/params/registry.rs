@@ -15,6 +15,7 @@ use std::collections::HashSet;
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
+use strata_service::IgnoredParameter;
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;
 use strata_types::{limits, similar};
@@ -23,10 +24,9 @@ use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
     sort,
 };
-use crate::http::error::HttpError;
-use crate::http::text::{quoted, shown};
-use crate::http::values::integer;
-use crate::service::IgnoredParameter;
+use crate::error::HttpError;
+use crate::text::{quoted, shown};
+use crate::values::integer;
 
 /// Every parameter of the read endpoint, in the order of docs/reference/query-semantics.md, Steps; what selects or
 /// shapes the whole response comes last. Documentation lists them in this order; the order in a URL does not matter.

@@ -5,14 +5,13 @@ use std::fmt::Write;
 
 use axum::http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
 use strata_types::limits;
 use strata_types::path::Path;
 
 pub const HEADER_BYTES_LIMIT: usize = limits::UNKNOWN_HEADER_BYTES;
 
 /// Everything but the unreserved characters of RFC 3986, so that neither a comma nor a control character gets through.
-pub(in crate::http) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The decoded name of a parameter that was ignored. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use strata_types::path::{Path, PathError};
 use strata_types::request::PathValue;
 
 use super::InvalidValue;
-use crate::http::values;
+use crate::values;
 
 /// `true`, `false`, `1` or `0`, in any case.
 pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {

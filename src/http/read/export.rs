@@ -3,17 +3,17 @@
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use strata_service::Export;
 
-use crate::http::body::streamed;
-use crate::http::error::HttpError;
-use crate::http::headers::range::ByteRange;
-use crate::service::Export;
+use crate::body::streamed;
+use crate::error::HttpError;
+use crate::headers::range::ByteRange;
 
 /// An export as a response: the bytes of a range, if one is wanted and they can be had; else all of it.
 ///
 /// A range waits until the export is made, since only then its length is known. Without one the body begins as soon as
 /// there are bytes, and has a `Content-Length` if all are there by then.
-pub(in crate::http) async fn respond(mut export: Export, wanted: Option<ByteRange>) -> Result<Response, HttpError> {
+pub(crate) async fn respond(mut export: Export, wanted: Option<ByteRange>) -> Result<Response, HttpError> {
     let made = match wanted {
         Some(wanted) => export.bytes().await?.map(|length| (wanted, length)),
         None => None,

@@ -9,8 +9,8 @@ use strata_types::limits::LINK_BYTES;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionNumber;
 
-use crate::http::headers::base_url::BaseUrl;
-use crate::http::params;
+use crate::headers::base_url::BaseUrl;
+use crate::params;
 
 /// What no URI contains, and the semicolon, at which many readers of the header cut.
 const ESCAPED: &AsciiSet = &CONTROLS

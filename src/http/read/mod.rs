@@ -27,9 +27,6 @@ pub mod path;
 pub(super) mod rate;
 
 pub(super) use operations::section;
-use strata_types::request::{Format, ReadRequest};
-use strata_types::version::VersionNumber;
-
 use std::sync::Arc;
 
 use axum::Router;
@@ -41,20 +38,23 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use percent_encoding::utf8_percent_encode;
-
-use crate::http::body::streamed;
-use crate::http::error::HttpError;
-use crate::http::headers::auth::authorization;
-use crate::http::headers::base_url::BaseUrl;
-use crate::http::headers::content_encoding::ContentCoding;
-use crate::http::headers::range::ByteRange;
-use crate::http::headers::{caching, client_ip, cors};
-use crate::http::large_responses::Charged;
-use crate::http::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-use crate::service::{
+use strata_encode::ContentCoding;
+use strata_service::{
     Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
     ReadTarget, UsageMeter,
 };
+use strata_types::request::{Format, ReadRequest};
+use strata_types::version::VersionNumber;
+
+use crate::body::streamed;
+use crate::error::HttpError;
+use crate::headers::auth::authorization;
+use crate::headers::base_url::BaseUrl;
+use crate::headers::content_encoding;
+use crate::headers::range::ByteRange;
+use crate::headers::{caching, client_ip, cors};
+use crate::large_responses::Charged;
+use crate::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
 const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version");
@@ -242,7 +242,7 @@ async fn counted_look_up(
 }
 
 /// The answer to a read of somebody who was admitted by a session and not by the request.
-pub(crate) async fn download(
+pub async fn download(
     app: &App,
     head: &Parts,
     admitted: &Admitted,
@@ -264,7 +264,7 @@ async fn count(app: &App, client: Client, bucket: Bucket, context: &mut Response
 
 /// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.
 fn coding(headers: &HeaderMap, file: Option<Format>) -> ContentCoding {
-    if file == Some(Format::Parquet) { ContentCoding::Identity } else { ContentCoding::negotiate(headers) }
+    if file == Some(Format::Parquet) { ContentCoding::Identity } else { content_encoding::negotiate(headers) }
 }
 
 /// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
@@ -349,7 +349,7 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
     HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
-pub(crate) fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> String {
+pub fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> String {
     let alt = if alt { "-alt" } else { "" };
     format!("{name_slug}-v{version}{alt}.{}", format.name())
 }
@@ -392,7 +392,7 @@ mod tests {
                 entity_count: 0,
                 content_hash: String::new(),
             },
-            holder: crate::service::Holder::Operator,
+            holder: strata_service::Holder::Operator,
         };
         let content_type = file.unwrap_or(Format::Json).content_type();
         let answer = Answer { total: 250, matches: None, content_type, coding: ContentCoding::Identity, body };

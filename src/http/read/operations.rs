@@ -12,9 +12,9 @@ use utoipa::openapi::{
     OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, Response, ResponseBuilder, Schema, Type,
 };
 
-use crate::http::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
-use crate::http::description::{parameter, parameters, responses, text, typed};
-use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
+use crate::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
+use crate::description::{parameter, parameters, responses, text, typed};
+use crate::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
 
 const TAG: &str = "read";
 
@@ -28,7 +28,7 @@ const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-P
 /// What tells of the entities of an answer.
 const PAGE: &[&str] = &["X-Total-Count", "X-Total-Matches", "X-Unknown-Fields", "Link"];
 
-pub(in crate::http) fn section() -> OpenApi {
+pub(crate) fn section() -> OpenApi {
     // How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take
     // what an operation itself says for something that it needs.
     let security = [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())];

@@ -9,12 +9,12 @@
 
 use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
+use strata_service::ReadTarget;
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
-use crate::http::error::HttpError;
-use crate::http::text::quoted;
-use crate::service::ReadTarget;
+use crate::error::HttpError;
+use crate::text::quoted;
 
 #[derive(Clone, Debug)]
 pub struct ReadPath {

@@ -3,14 +3,14 @@
 use axum::http::header::{CONTENT_LENGTH, RANGE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use strata_encode::ContentCoding;
+use strata_runtime::metrics;
+use strata_service::{Admitted, App, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus};
 use strata_types::request::{Format, ReadRequest};
 
-use crate::http::error::HttpError;
-use crate::http::headers::caching;
-use crate::http::headers::content_encoding::ContentCoding;
-use crate::http::headers::range::ByteRange;
-use crate::metrics;
-use crate::service::{Admitted, App, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus};
+use crate::error::HttpError;
+use crate::headers::caching;
+use crate::headers::range::ByteRange;
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -25,7 +25,7 @@ pub(super) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<R
 }
 
 /// Counts a read, says in the headers where the client stands, and refuses one too many.
-pub(crate) async fn admit(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
+pub async fn admit(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
     let status = count(app, client, bucket).await;
     if let Some(status) = &status {
         describe(headers, status);

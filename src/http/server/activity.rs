@@ -285,7 +285,7 @@ impl Activity {
     /// The activity of a connection that waits so long for its client.
     #[cfg(test)]
     pub(super) fn with_times(time: Duration) -> Arc<Activity> {
-        let limits = ServerLimits::from(&crate::config::Config::default());
+        let limits = ServerLimits::from(&strata_config::Config::default());
         let times = ServerLimits { header_read_timeout: time, write_stall: time, drain_idle: time, ..limits };
         Activity::new(Arc::new(times))
     }

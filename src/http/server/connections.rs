@@ -17,14 +17,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use strata_runtime::metrics::metrics;
+use strata_service::Client;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::ServerLimits;
 use super::activity::Activity;
 use super::requests::{OfClient, Requests};
-use crate::metrics::metrics;
-use crate::service::Client;
 
 /// How long it must have been the client's turn before its connection is released: a request may be on its way.
 const WAITING_AT_LEAST: Duration = Duration::from_secs(1);
@@ -288,7 +288,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::{Config, TrustedProxies};
+    use strata_config::{Config, TrustedProxies};
 
     fn connections(all: usize, per_client: usize) -> Arc<Connections> {
         let limits = ServerLimits {

@@ -1,7 +1,7 @@
 //! Counts the polls of handlers that keep a thread that serves connections from serving others.
 //!
 //! A handler that computes for 50 ms between two awaits delays every connection of its thread by 50 ms, `/healthz`
-//! among them. Such work belongs on threads of its own ([`crate::http::large_responses::build`]).
+//! among them. Such work belongs on threads of its own ([`crate::large_responses::build`]).
 //! `resilience::large_responses` fails if a handler does it here.
 
 use std::cell::Cell;
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::metrics::metrics;
+use strata_runtime::metrics::metrics;
 
 /// A poll that computes for longer is counted in `strata_long_polls_total`.
 const LONG_POLL: Duration = Duration::from_millis(10);

@@ -34,7 +34,7 @@ pub(super) struct TimedBody {
 
 /// A piece of an answer until it is sent.
 struct Piece {
-    bytes: Bytes,
+    pub bytes: Bytes,
     in_flight: Arc<InFlight>,
 }
 

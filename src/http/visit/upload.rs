@@ -13,13 +13,13 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use multer::{Constraints, Field, Multipart, SizeLimit};
+use strata_ingest::SourceError;
+use strata_service::App;
 use strata_types::limits::FORM_BYTES;
 
-use crate::http::error::{CallError, HttpError};
-use crate::http::management::body;
-use crate::http::text::quoted;
-use crate::service::App;
-use crate::source::SourceError;
+use crate::error::{CallError, HttpError};
+use crate::management::body;
+use crate::text::quoted;
 
 /// Bytes of a field that is no file.
 const FIELD_BYTES: u64 = 4 << 10;
@@ -31,7 +31,7 @@ const BOUNDARY_BYTES: usize = 70;
 const PIECE_BYTES: usize = 1 << 10;
 
 /// The fields of a form that come before its file.
-pub(crate) struct Upload {
+pub struct Upload {
     form: Multipart<'static>,
     texts: &'static [&'static str],
     file: &'static str,
@@ -40,15 +40,15 @@ pub(crate) struct Upload {
     patience: Duration,
 }
 
-pub(crate) enum Part {
+pub enum Part {
     /// A field, its value, and what comes next.
     Field(String, String, Box<Upload>),
     File(Box<File>),
     End,
 }
 
-pub(crate) struct File {
-    pub(crate) name: Option<String>,
+pub struct File {
+    pub name: Option<String>,
     field: Field<'static>,
     /// What comes after it, which should be nothing.
     rest: Upload,
@@ -59,7 +59,7 @@ impl Upload {
     ///
     /// # Errors
     /// 415 for a body that is none, 400 for one without a usable boundary, 413 for one that is announced as too long.
-    pub(crate) fn begin(
+    pub fn begin(
         app: &App,
         headers: &HeaderMap,
         body: Body,
@@ -87,7 +87,7 @@ impl Upload {
     ///
     /// # Errors
     /// 400 for what is no such form, 408 for one that comes too slowly, 413 for too much beside the file.
-    pub(crate) async fn next(mut self) -> Result<Part, HttpError> {
+    pub async fn next(mut self) -> Result<Part, HttpError> {
         let patience = self.patience;
         let next = async {
             let Some(field) = self.form.next_field().await? else { return Ok(Ok(Part::End)) };
@@ -153,7 +153,7 @@ impl Upload {
 
 impl File {
     /// Its bytes. Where another field follows them, the end is an error.
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
         let (field, mut rest) = (self.field, self.rest);
         // The field is dropped by then: the parser reads one at a time.
         let end = stream::once(async move { rest.ended().await.map(|()| None) });

@@ -2,15 +2,16 @@
 
 use std::ops::{ControlFlow, Range};
 
-use crate::query::fetch::pages::Pages;
-use crate::query::fetch::pages_ahead::PagesAhead;
-use crate::query::fetch::reorder::Reordered;
-use crate::query::fetch::selection::{Positions, Selection};
-use crate::query::{Engine, QueryError};
-use crate::storage::StorageError;
-use crate::storage::document_page::HeldDocuments;
-use crate::storage::reader::{VersionReader, Wanted};
-use crate::storage::shortage::Shortage;
+use strata_format::document_page::HeldDocuments;
+use strata_format::reader::{VersionReader, Wanted};
+use strata_store::StorageError;
+use strata_store::shortage::Shortage;
+
+use crate::fetch::pages::Pages;
+use crate::fetch::pages_ahead::PagesAhead;
+use crate::fetch::reorder::Reordered;
+use crate::fetch::selection::{Positions, Selection};
+use crate::{Engine, QueryError};
 
 /// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
 /// all documents tells. Where they are larger, or grow when they are written, only the first of them are.

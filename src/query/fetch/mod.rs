@@ -2,7 +2,7 @@
 
 pub mod documents;
 pub mod pages;
-pub(in crate::query) mod pages_ahead;
+pub(crate) mod pages_ahead;
 mod reorder;
 pub mod reshape;
 pub mod selection;

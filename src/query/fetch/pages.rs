@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::storage::StorageError;
-use crate::storage::document_page::DocumentPage;
-use crate::storage::reader::VersionReader;
+use strata_format::document_page::DocumentPage;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 
 /// The documents of ascending rows of one row group, each page fetched once.
 pub struct Pages<'a> {

@@ -1,7 +1,8 @@
 //! Pages of documents that are fetched ahead: those of the documents that follow, in one wave.
 
-use crate::query::fetch::pages::Pages;
-use crate::storage::reader::VersionReader;
+use strata_format::reader::VersionReader;
+
+use crate::fetch::pages::Pages;
 
 /// Pages that are fetched together.
 const PAGES: usize = 128;
@@ -10,10 +11,10 @@ const PAGES: usize = 128;
 const FIRST_PAGES: usize = 4;
 
 /// A document: its row group, and its row there.
-pub(in crate::query) type Place = (usize, usize);
+pub(crate) type Place = (usize, usize);
 
 /// What was fetched ahead of documents that are looked at one after another.
-pub(in crate::query) struct PagesAhead {
+pub(crate) struct PagesAhead {
     /// Documents that are left of those whose pages were planned.
     planned: usize,
     pages: usize,
@@ -21,13 +22,13 @@ pub(in crate::query) struct PagesAhead {
 
 impl PagesAhead {
     /// Nothing is fetched yet. Where the first documents may be enough, few pages come first.
-    pub(in crate::query) fn new(may_end_early: bool) -> PagesAhead {
+    pub(crate) fn new(may_end_early: bool) -> PagesAhead {
         PagesAhead { planned: 0, pages: if may_end_early { FIRST_PAGES } else { PAGES } }
     }
 
     /// Called with each document before it is looked at, the pages of its row group, and the documents that follow.
     /// Where its page is not at hand, the next pages are fetched with it.
-    pub(in crate::query) async fn reached<I: Iterator<Item = Place>>(
+    pub(crate) async fn reached<I: Iterator<Item = Place>>(
         &mut self,
         reader: &VersionReader,
         pages: &mut Pages<'_>,

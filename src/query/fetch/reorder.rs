@@ -21,12 +21,12 @@ use datafusion::common::resources_datafusion_err;
 use datafusion::execution::SpillFile;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::{StreamExt, TryStreamExt};
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 
-use crate::query::error::not_spilled;
-use crate::query::fetch::pages::Pages;
-use crate::query::{Engine, QueryError};
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use crate::error::not_spilled;
+use crate::fetch::pages::Pages;
+use crate::{Engine, QueryError};
 
 /// Minimum bytes of a run: what is read of one bucket in one go.
 const RUN_BYTES: u64 = 16 << 10;
@@ -378,12 +378,12 @@ mod tests {
     use object_store::path::Path;
 
     use super::*;
-    use crate::query::engine::test_engine;
-    use crate::storage::budget::SpoolCharge;
-    use crate::storage::cache::PartCache;
-    use crate::storage::spool::Spool;
-    use crate::storage::store::{self, S3Options};
-    use crate::storage::writer::{WriteOptions, write_version};
+    use crate::engine::test_engine;
+    use strata_format::cache::PartCache;
+    use strata_format::spool::Spool;
+    use strata_format::writer::{WriteOptions, write_version};
+    use strata_store::budget::SpoolCharge;
+    use strata_store::store::{self, S3Options};
 
     #[test]
     fn buckets_leave_most_of_the_memory_to_what_follows() {

@@ -7,7 +7,6 @@
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-
 use strata_json::{Columns, Projection};
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;
@@ -37,7 +36,7 @@ impl Reshape {
         Reshape { include_source, denull, keep, drop, projection: OnceLock::new() }
     }
 
-    pub(in crate::query) fn projection(&self) -> &Projection {
+    pub(crate) fn projection(&self) -> &Projection {
         self.projection.get_or_init(|| Projection::new(self.include_source, &self.keep, &self.drop))
     }
 

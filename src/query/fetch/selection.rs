@@ -6,8 +6,8 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use crate::query::QueryError;
-use crate::query::account::Accounted;
+use crate::QueryError;
+use crate::account::Accounted;
 
 /// Positions of the selected entities. What it holds is accounted to the memory pool until it is dropped.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-pub(in crate::query) struct SelectionBuilder {
+pub(crate) struct SelectionBuilder {
     /// All positions, as long as they are a range.
     range: Range<u64>,
     list: Accounted<u64>,
@@ -68,11 +68,11 @@ impl Positions {
 
 impl SelectionBuilder {
     /// Nothing selected; memory is that of the reservation's consumer.
-    pub(in crate::query) fn new(reservation: &MemoryReservation) -> SelectionBuilder {
+    pub(crate) fn new(reservation: &MemoryReservation) -> SelectionBuilder {
         SelectionBuilder { range: 0..0, list: Accounted::new(reservation) }
     }
 
-    pub(in crate::query) fn finish(self) -> Selection {
+    pub(crate) fn finish(self) -> Selection {
         if self.list.is_empty() {
             return Selection::of_range(self.range);
         }
@@ -80,7 +80,7 @@ impl SelectionBuilder {
         Selection { positions: Positions::List(list), _reservation: Some(reservation) }
     }
 
-    pub(in crate::query) fn append(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
+    pub(crate) fn append(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
         let positions = batch.column(0).as_primitive::<UInt64Type>().values();
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(()) };
         let run = last.checked_sub(*first).is_some_and(|steps| steps == positions.len() as u64 - 1)
@@ -102,12 +102,12 @@ impl SelectionBuilder {
 
 impl Selection {
     /// All positions from the first up to, not including, the last.
-    pub(in crate::query) fn of_range(range: Range<u64>) -> Selection {
+    pub(crate) fn of_range(range: Range<u64>) -> Selection {
         Selection { positions: Positions::Range(range), _reservation: None }
     }
 
     /// These positions, so few that they need no accounting.
-    pub(in crate::query) fn of_few(positions: Vec<u64>) -> Selection {
+    pub(crate) fn of_few(positions: Vec<u64>) -> Selection {
         Selection { positions: Positions::List(positions), _reservation: None }
     }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use datafusion::execution::SpillFile;
 use futures::stream::{BoxStream, StreamExt};
 
-use crate::query::error::not_spilled;
-use crate::query::{Engine, QueryError};
+use crate::error::not_spilled;
+use crate::{Engine, QueryError};
 
 /// Bytes that are written at once: a thread sees to other things between.
 const WRITE_BYTES: usize = 1 << 20;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
+use strata_format::reader::VersionReader;
 use strata_types::leb128;
 
-use crate::query::account::Accounted;
-use crate::query::tasks;
-use crate::storage::reader::VersionReader;
+use crate::account::Accounted;
+use crate::tasks;
 
 const LEVEL: i32 = 3;
 
@@ -18,7 +18,7 @@ const COUNT_BYTES: usize = 5;
 
 /// Entities of two versions. A *unit* is a row group of one of them, by its number in [`tasks::row_groups`].
 #[derive(Clone, Debug)]
-pub(crate) enum Chosen {
+pub enum Chosen {
     /// By version and position, how often each counts.
     Counts(Arc<[Accounted<u32>; 2]>),
     /// Of a version, these positions, ascending. What comes with each does not matter.

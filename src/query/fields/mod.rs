@@ -1,12 +1,12 @@
 //! The fields of documents as numbers, by which diffs weigh and compare entities. Whoever looks at the documents of
 //! many entities does so by row group, and other nodes may help.
 
-pub(crate) mod chosen;
-pub(crate) mod part;
-pub(crate) mod row_group;
-pub(crate) mod rows;
-pub(crate) mod scan;
-pub(crate) mod values;
+pub mod chosen;
+pub mod part;
+pub mod row_group;
+pub mod rows;
+pub mod scan;
+pub mod values;
 
 /// The field by which diffs tell entities apart first. It has no weight.
-pub(crate) const SOURCE: &str = "_source";
+pub const SOURCE: &str = "_source";

@@ -10,17 +10,17 @@ use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
+use strata_format::reader::{FileDescription, VersionReader};
 
 use super::chosen::{self, Chosen};
 use super::row_group::Ranks;
 use super::scan::{FieldScan, Wanted};
 use super::values::Seeds;
-use crate::query::distribute::{Divisible, RowGroupToRead};
-use crate::storage::reader::{FileDescription, VersionReader};
+use crate::distribute::{Divisible, RowGroupToRead};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FieldScanDescription {
-    pub(crate) files: [FileDescription; 2],
+pub struct FieldScanDescription {
+    pub files: [FileDescription; 2],
     units: Vec<usize>,
     /// How often each of their rows counts.
     chosen: String,
@@ -37,12 +37,12 @@ enum WantedDescription {
 
 impl FieldScan {
     /// Whether other nodes can look at parts of it.
-    pub(crate) fn is_divisible(&self) -> bool {
+    pub fn is_divisible(&self) -> bool {
         !self.is_part
     }
 
     /// A part as text; `None` where it is none that another process could open.
-    pub(crate) fn describe(&self) -> Option<FieldScanDescription> {
+    pub fn describe(&self) -> Option<FieldScanDescription> {
         Some(FieldScanDescription {
             files: [self.readers[0].description(), self.readers[1].description()],
             units: self.units.to_vec(),
@@ -103,7 +103,7 @@ impl Divisible for FieldScan {
 }
 
 impl FieldScanDescription {
-    pub(crate) fn schema(&self) -> SchemaRef {
+    pub fn schema(&self) -> SchemaRef {
         match &self.wanted {
             WantedDescription::Values => Wanted::Values.schema(),
             WantedDescription::Features(_) => Wanted::Features(Arc::default()).schema(),
@@ -111,7 +111,7 @@ impl FieldScanDescription {
     }
 
     /// The scan of opened files, on so many row groups at once.
-    pub(crate) fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
+    pub fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(exec_datafusion_err!("the row groups of a diff task are not in ascending order"));
         }

@@ -1,33 +1,32 @@
 //! The fields of entities of one row group: the values that each field has, or the features that each entity has.
 
-use hashbrown::HashMap;
-use strata_json::Text;
-
 use datafusion::execution::memory_pool::MemoryReservation;
+use hashbrown::HashMap;
+use strata_format::reader::VersionReader;
+use strata_json::Text;
 
 use super::SOURCE;
 use super::values::{self, Feature, Seeds, ValueHasher};
-use crate::query::account::Accounted;
-use crate::query::error::QueryError;
-use crate::query::fetch::pages::Pages;
-use crate::storage::reader::VersionReader;
+use crate::account::Accounted;
+use crate::error::QueryError;
+use crate::fetch::pages::Pages;
 
 /// Fields and their numbers, by their names as they stand in documents.
-pub(crate) type FieldNumbers = HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>;
+pub type FieldNumbers = HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>;
 
 /// Values that were seen last are not given again: most values of fields with few of them.
 const RECENT: usize = 1 << 14;
 
-pub(crate) struct FieldValues {
-    pub(crate) numbers: FieldNumbers,
-    pub(crate) entities: Vec<u64>,
+pub struct FieldValues {
+    pub numbers: FieldNumbers,
+    pub entities: Vec<u64>,
     /// See [`values::value`]. Some come more than once.
-    pub(crate) values: Accounted<u128>,
+    pub values: Accounted<u128>,
 }
 
 impl FieldValues {
     /// Those of the rows of a row group that count: each so many times.
-    pub(crate) async fn read(
+    pub async fn read(
         reader: &VersionReader,
         row_group: usize,
         counts: &[u32],
@@ -76,17 +75,17 @@ impl FieldValues {
 
 /// The ranks of fields, by their names as they stand in documents.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks(pub(crate) FieldNumbers);
+pub struct Ranks(pub FieldNumbers);
 
 /// The features of entities, one after the other by rank, and how many each has.
-pub(crate) struct RowFeatures {
-    pub(crate) features: Accounted<Feature>,
-    pub(crate) lengths: Vec<u32>,
+pub struct RowFeatures {
+    pub features: Accounted<Feature>,
+    pub lengths: Vec<u32>,
 }
 
 impl RowFeatures {
     /// Those of some rows of a row group, which ascend.
-    pub(crate) async fn read(
+    pub async fn read(
         reader: &VersionReader,
         row_group: usize,
         rows: impl ExactSizeIterator<Item = usize> + Send,

@@ -10,11 +10,11 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{ArrayBuilder, ArrayRef, AsArray, BinaryBuilder, RecordBatch, UInt64Builder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::error::DataFusionError;
+use strata_store::StorageError;
 
 use super::row_group::{FieldValues, RowFeatures};
 use super::values::{self, Feature, HASH_BITS};
-use crate::query::error::QueryError;
-use crate::storage::StorageError;
+use crate::error::QueryError;
 
 const HASH_BYTES: usize = HASH_BITS as usize / 8;
 
@@ -80,16 +80,16 @@ fn batch(schema: &SchemaRef, columns: &mut [&mut dyn ArrayBuilder]) -> Result<Re
     Ok(RecordBatch::try_new(schema.clone(), columns).map_err(DataFusionError::from)?)
 }
 
-pub(crate) struct ValueRow<'b> {
+pub struct ValueRow<'b> {
     /// The name of the field, as it stands in documents.
-    pub(crate) name: &'b [u8],
+    pub name: &'b [u8],
     /// So many entities have it, besides those of other rows.
-    pub(crate) entities: u64,
+    pub entities: u64,
     hashes: &'b [[u8; HASH_BYTES]],
 }
 
 impl ValueRow<'_> {
-    pub(crate) fn hashes(&self) -> impl Iterator<Item = u128> {
+    pub fn hashes(&self) -> impl Iterator<Item = u128> {
         self.hashes.iter().map(|hash| {
             let mut bytes = [0; FEATURE_BYTES];
             bytes[FEATURE_BYTES - HASH_BYTES..].copy_from_slice(hash);
@@ -98,7 +98,7 @@ impl ValueRow<'_> {
     }
 }
 
-pub(crate) fn value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<ValueRow<'_>, QueryError>> {
+pub fn value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<ValueRow<'_>, QueryError>> {
     let (names, hashes) = (batch.column(0).as_binary::<i32>(), batch.column(2).as_binary::<i32>());
     let entities = batch.column(1).as_primitive::<UInt64Type>();
     (0..batch.num_rows()).map(move |row| match hashes.value(row).as_chunks::<HASH_BYTES>() {
@@ -132,7 +132,7 @@ pub(super) fn of_features(
     Ok(batches)
 }
 
-pub(crate) fn feature_rows(
+pub fn feature_rows(
     batch: &RecordBatch,
 ) -> impl Iterator<Item = Result<(u64, impl ExactSizeIterator<Item = Feature>), QueryError>> {
     let (positions, features) = (batch.column(0).as_primitive::<UInt64Type>(), batch.column(1).as_binary::<i32>());
@@ -153,8 +153,8 @@ mod tests {
     use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
 
     use super::*;
-    use crate::query::account::Accounted;
-    use crate::query::fields::row_group::FieldNumbers;
+    use crate::account::Accounted;
+    use crate::fields::row_group::FieldNumbers;
 
     fn reservation() -> MemoryReservation {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(1 << 30));

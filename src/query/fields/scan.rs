@@ -14,18 +14,18 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
+use strata_format::reader::VersionReader;
 
 use super::chosen::{self, Chosen};
 use super::row_group::{FieldValues, Ranks, RowFeatures};
 use super::rows;
 use super::values::Seeds;
-use crate::query::error::QueryError;
-use crate::query::operator::{in_one_partition, leaf};
-use crate::query::tasks;
-use crate::storage::reader::VersionReader;
+use crate::error::QueryError;
+use crate::operator::in_one_partition;
+use crate::tasks;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     Values,
     /// The features of each entity, of fields with these ranks.
     Features(Arc<Ranks>),
@@ -42,7 +42,7 @@ impl Wanted {
 
 /// The scan. Rows of values are by row group: entities of another one may have the same value.
 #[derive(Clone)]
-pub(crate) struct FieldScan {
+pub struct FieldScan {
     pub(super) readers: [VersionReader; 2],
     pub(super) chosen: Chosen,
     pub(super) wanted: Wanted,
@@ -57,7 +57,7 @@ pub(crate) struct FieldScan {
 
 impl FieldScan {
     /// A scan of all units with entities that are chosen, of so many at once.
-    pub(crate) fn new(
+    pub fn new(
         readers: &[VersionReader; 2],
         chosen: Chosen,
         wanted: Wanted,
@@ -126,7 +126,7 @@ impl ExecutionPlan for FieldScan {
         "FieldScan"
     }
 
-    leaf!();
+    crate::leaf!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {

@@ -5,7 +5,6 @@ use std::hash::Hasher;
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use serde::{Deserialize, Serialize};
-
 use strata_json::CanonicalForm;
 
 /// Bits of a value's hash; the rest of a `u128` is for the number of its field.
@@ -13,13 +12,13 @@ pub(crate) const HASH_BITS: u32 = 96;
 
 /// The seeds of one diff: another diff hashes otherwise, so that no source can bring equal hashes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seeds {
+pub struct Seeds {
     seeds: [u64; 2],
     shared: [u64; 2],
 }
 
 impl Seeds {
-    pub(crate) fn random() -> Seeds {
+    pub fn random() -> Seeds {
         Seeds { seeds: rand::random(), shared: rand::random() }
     }
 }
@@ -64,27 +63,27 @@ impl ValueHasher {
     }
 }
 
-pub(crate) fn value(hash: u128, field: u32) -> u128 {
+pub fn value(hash: u128, field: u32) -> u128 {
     hash << (u128::BITS - HASH_BITS) | u128::from(field)
 }
 
-pub(crate) fn hash(value: u128) -> u128 {
+pub fn hash(value: u128) -> u128 {
     value >> (u128::BITS - HASH_BITS)
 }
 
-pub(crate) fn field(value: u128) -> u32 {
+pub fn field(value: u128) -> u32 {
     value as u32
 }
 
 /// A field of an entity: its rank in the highest bits, the hash of its value in the others. Features of one rank are
 /// equal where the values are.
-pub(crate) type Feature = u128;
+pub type Feature = u128;
 
 pub(crate) fn feature(rank: u32, hash: u128) -> Feature {
     u128::from(rank) << HASH_BITS | hash
 }
 
 #[inline]
-pub(crate) fn rank(feature: Feature) -> usize {
+pub fn rank(feature: Feature) -> usize {
     (feature >> HASH_BITS) as usize
 }

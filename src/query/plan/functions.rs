@@ -26,9 +26,9 @@ use siphasher::sip::SipHasher24;
 use strata_types::path::Path;
 use strata_types::request::KeywordsMode;
 
-use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::schema::DOCUMENT;
+use crate::fetch::reshape::Reshape;
+use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::schema::DOCUMENT;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {

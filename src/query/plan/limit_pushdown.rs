@@ -20,8 +20,8 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::query::scan::schema::{GROUP, ORDER, POSITION};
-use crate::query::scan::version_scan::VersionScan;
+use crate::scan::schema::{GROUP, ORDER, POSITION};
+use crate::scan::version_scan::VersionScan;
 
 /// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
 #[derive(Debug, Default)]

@@ -11,6 +11,6 @@
 mod functions;
 mod limit_pushdown;
 mod pipeline;
-pub(in crate::query) mod planner;
-pub(in crate::query) mod sorts;
+pub(crate) mod planner;
+pub(crate) mod sorts;
 mod table;

@@ -12,16 +12,16 @@ use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::{count, min};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{col, lit};
+use strata_format::reader::VersionReader;
 use strata_types::request::ReadRequest;
 
-use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::functions::{FunctionKind, compare, keywords};
-use crate::query::plan::table::VersionTable;
-use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::predicate::Comparison;
-use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
-use crate::query::scan::sort_key::OrderSpec;
-use crate::storage::reader::VersionReader;
+use crate::fetch::reshape::Reshape;
+use crate::plan::functions::{FunctionKind, compare, keywords};
+use crate::plan::table::VersionTable;
+use crate::scan::dedup_key::GroupSpec;
+use crate::scan::predicate::Comparison;
+use crate::scan::schema::{Computed, GROUP, ORDER, POSITION};
+use crate::scan::sort_key::OrderSpec;
 
 /// The column that a counting plan gives.
 const COUNT: &str = "count";

@@ -11,20 +11,20 @@ use datafusion::optimizer::push_down_limit::PushDownLimit;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use strata_format::reader::VersionReader;
 use strata_types::request::ReadRequest;
 
-use crate::query::engine;
-use crate::query::plan::limit_pushdown::LimitPushdown;
-use crate::query::plan::pipeline;
-use crate::query::plan::sorts::CompactBeforeSort;
-use crate::storage::reader::VersionReader;
+use crate::engine;
+use crate::plan::limit_pushdown::LimitPushdown;
+use crate::plan::pipeline;
+use crate::plan::sorts::CompactBeforeSort;
 
 /// The plans of a request, each made of the one before.
 #[derive(Clone)]
-pub(in crate::query) struct Plans {
-    pub(in crate::query) logical: LogicalPlan,
-    pub(in crate::query) optimized: LogicalPlan,
-    pub(in crate::query) physical: Arc<dyn ExecutionPlan>,
+pub(crate) struct Plans {
+    pub(crate) logical: LogicalPlan,
+    pub(crate) optimized: LogicalPlan,
+    pub(crate) physical: Arc<dyn ExecutionPlan>,
 }
 
 /// Plans are made here, and executed in the context of an engine: what this session holds besides its rules is unused.
@@ -51,7 +51,7 @@ static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
 
 impl Plans {
     /// The plans of a request over a version, whose scan works on so many row groups at once.
-    pub(in crate::query) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
+    pub(crate) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
         let logical = pipeline::plan(reader, threads, request)?;
         let optimized = PLANNER.optimize(&logical)?;
         let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;

@@ -24,8 +24,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::query::operator::{Above, Input, Operator};
-use crate::query::scan::version_scan::VersionScan;
+use crate::operator::{Above, Input, Operator};
+use crate::scan::version_scan::VersionScan;
 
 /// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
 }
 
 /// The plan with sorts that spill; `None` where all of them do.
-pub(in crate::query) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+pub(crate) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let changed = plan.transform_up(|plan| {
         let Some((sort, k)) = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?))) else {
             return Ok(Transformed::no(plan));

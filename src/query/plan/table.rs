@@ -9,11 +9,11 @@ use datafusion::datasource::TableType;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
+use strata_format::reader::VersionReader;
 
-use crate::query::plan::functions::predicate_of;
-use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION, field};
-use crate::query::scan::version_scan::VersionScan;
-use crate::storage::reader::VersionReader;
+use crate::plan::functions::predicate_of;
+use crate::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION, field};
+use crate::scan::version_scan::VersionScan;
 
 /// A version as a table of [`POSITION`], [`DOCUMENT`], and the computed columns of a query.
 #[derive(Debug)]

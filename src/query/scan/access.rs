@@ -1,9 +1,10 @@
 //! Deciding how a predicate is answered, apart from answering it.
 
-use crate::query::scan::predicate::{Comparison, Predicate};
-use crate::query::scan::range_statistics::{self, Told};
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
+
+use crate::scan::predicate::{Comparison, Predicate};
+use crate::scan::range_statistics::{self, Told};
 
 /// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,12 +11,13 @@ use futures::channel::mpsc;
 use futures::stream::{self, BoxStream};
 use futures::{SinkExt, StreamExt};
 
-use crate::query::engine::BATCH_ROWS;
-use crate::query::scan::dedup_key::GroupKeys;
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{GROUP, ORDER, POSITION};
-use crate::query::scan::sort_key::OrderKeys;
-use crate::query::scan::spec::ScanSpec;
+use crate::engine::BATCH_ROWS;
+use crate::error::external;
+use crate::scan::dedup_key::GroupKeys;
+use crate::scan::row_selection::RowSelection;
+use crate::scan::schema::{GROUP, ORDER, POSITION};
+use crate::scan::sort_key::OrderKeys;
+use crate::scan::spec::ScanSpec;
 
 /// Bytes of batches of a row group that are made before anyone asks for them: all of them, most of the time. Nobody
 /// accounts for them until they are given, and the values of a sort may be as large as the documents.
@@ -115,11 +116,13 @@ struct Making<'a> {
 impl<'a> Making<'a> {
     async fn open(spec: &'a ScanSpec, row_group: usize, rows: usize) -> Result<Making<'a>> {
         let order = match &spec.computed.order {
-            Some(order) if spec.gives(ORDER) => Some(OrderKeys::open(&spec.reader, row_group, rows, order).await?),
+            Some(order) if spec.gives(ORDER) => {
+                Some(OrderKeys::open(&spec.reader, row_group, rows, order).await.map_err(external)?)
+            }
             _ => None,
         };
         let group = match &spec.group_source {
-            Some(source) => Some(GroupKeys::open(&spec.reader, row_group, rows, source).await?),
+            Some(source) => Some(GroupKeys::open(&spec.reader, row_group, rows, source).await.map_err(external)?),
             None => None,
         };
         Ok(Making { spec, first: spec.reader.row_groups()[row_group].first, order, group })
@@ -130,7 +133,7 @@ impl<'a> Making<'a> {
         let Making { spec, first, order, group } = self;
         let mut rows = &rows[..rows.len().min(BATCH_ROWS)];
         let order = match order {
-            Some(order) => Some(order.keys(rows).await?),
+            Some(order) => Some(order.keys(rows).await.map_err(external)?),
             None => None,
         };
         // Long keys are fewer.
@@ -144,7 +147,7 @@ impl<'a> Making<'a> {
                     Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| *first + *row as u64)))
                 }
                 (ORDER, Some(order), _) => order.clone(),
-                (GROUP, _, Some(group)) => group.keys(rows).await?,
+                (GROUP, _, Some(group)) => group.keys(rows).await.map_err(external)?,
                 (other, _, _) => return internal_err!("a scan does not return the column {other}"),
             });
         }

@@ -20,21 +20,21 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use strata_format::derived::{Derivation, Derived, PathCodes};
+use strata_format::layout::{Layout, ShreddedKind, ShreddedPart};
+use strata_format::profile::PathIndex;
+use strata_format::reader::VersionReader;
 use strata_json::{CanonicalForm, PathTree};
+use strata_store::StorageError;
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;
 
-use crate::query::fetch::pages::Pages;
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::query::pace::Pace;
-use crate::query::scan::key_column::{KeyColumn, PathColumn, write_value};
-use crate::query::scan::metrics::AccessName;
-use crate::query::scan::path_codes::{MayRead, path_codes};
-use crate::storage::StorageError;
-use crate::storage::derived::{Derivation, Derived, PathCodes};
-use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
-use crate::storage::profile::PathIndex;
-use crate::storage::reader::VersionReader;
+use crate::fetch::pages::Pages;
+use crate::fetch::reshape::{Reshape, ReshapeScratch};
+use crate::pace::Pace;
+use crate::scan::key_column::{KeyColumn, PathColumn, write_value};
+use crate::scan::metrics::AccessName;
+use crate::scan::path_codes::{MayRead, path_codes};
 
 /// Codes are made for keys of so many paths: for more, reading values takes no longer.
 const CODED_PATHS: usize = 8;
@@ -145,7 +145,7 @@ impl GroupSpec {
 
     /// How many paths are compared, and of how many entities documents may have to tell, at most: as far as the cache
     /// and the footer know. `None` where whole entities are compared.
-    pub(in crate::query) async fn sources(&self, reader: &VersionReader) -> Option<(usize, u64)> {
+    pub(crate) async fn sources(&self, reader: &VersionReader) -> Option<(usize, u64)> {
         let paths = self.compared()?;
         let index = reader.cached_paths().await;
         let mut from_documents = 0;
@@ -594,7 +594,7 @@ impl<'a> GroupKeys<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::scan::key_column::write_reached;
+    use crate::scan::key_column::write_reached;
 
     fn paths(list: &str) -> Vec<Path> {
         Path::parse_list(list)

@@ -7,8 +7,8 @@ use std::sync::atomic::{self, AtomicU64};
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
-use crate::query::scan::dedup_key::GroupCodes;
-use crate::query::scan::row_selection::RowSelection;
+use crate::scan::dedup_key::GroupCodes;
+use crate::scan::row_selection::RowSelection;
 
 /// Keys below this have a place each in the table that all row groups share: 1 MiB.
 const TABLE_KEYS: u64 = 1 << 17;

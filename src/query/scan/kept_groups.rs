@@ -15,12 +15,12 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use foldhash::fast::RandomState;
 use futures::{Stream, StreamExt, TryStreamExt};
+use strata_format::derived::{Derivation, Derived, Firsts};
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 
-use crate::query::operator::{Input, Operator};
-use crate::query::scan::dedup_key::{GroupCodes, GroupSpec};
-use crate::storage::StorageError;
-use crate::storage::derived::{Derivation, Derived, Firsts};
-use crate::storage::reader::VersionReader;
+use crate::operator::{Input, Operator};
+use crate::scan::dedup_key::{GroupCodes, GroupSpec};
 
 /// Codes below this are marked as seen in a bitmap, others in a hash table.
 const BITMAP_CODES: u64 = 1 << 24;
@@ -34,7 +34,7 @@ const KEY_BYTES: u64 = 80;
 const STRETCH: usize = 32_768;
 
 /// The first entities of these groups, if the cache holds them.
-pub(in crate::query) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
+pub(crate) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
     match reader.derived(&Derivation::firsts(&groups.name())).await? {
         Derived::Firsts(firsts) => Some(firsts),
         _ => None,
@@ -117,7 +117,7 @@ async fn by_keys(
 /// Keeps the first entities of all groups of a version, which come as positions in no order: an operator above who
 /// finds them.
 #[derive(Clone, Debug)]
-pub(crate) struct KeepFirsts {
+pub struct KeepFirsts {
     pub(super) reader: VersionReader,
     pub(super) groups: GroupSpec,
     /// The column of their positions.

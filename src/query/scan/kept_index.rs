@@ -13,18 +13,18 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use datafusion::execution::memory_pool::MemoryReservation;
+use strata_format::derived::{Derivation, Derived};
+use strata_format::hash_index::{self, Entry, HashIndex, HashedValue, IndexedValue, Listed, ValueHasher};
+use strata_format::layout::ShreddedPart;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 use tokio::sync::Semaphore;
 
-use crate::query::pace::Pace;
-use crate::query::scan::access::Access;
-use crate::query::scan::kernels::Elements;
-use crate::query::scan::key_column::{misfit, remainder_at};
-use crate::query::scan::predicate::{Compare, Comparison, Predicate};
-use crate::storage::StorageError;
-use crate::storage::derived::{Derivation, Derived};
-use crate::storage::hash_index::{self, Entry, HashIndex, HashedValue, IndexedValue, Listed, ValueHasher};
-use crate::storage::layout::ShreddedPart;
-use crate::storage::reader::VersionReader;
+use crate::pace::Pace;
+use crate::scan::access::Access;
+use crate::scan::kernels::Elements;
+use crate::scan::key_column::{misfit, remainder_at};
+use crate::scan::predicate::{Compare, Comparison, Predicate};
 
 /// An index is made when filters have looked through so many times as many elements as there are entities: about what
 /// making it costs.
@@ -72,7 +72,7 @@ async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
 /// The entities that match a comparison with a shredded column, ascending, by an index that is kept: the first
 /// `wanted` of them, or more. `None` where there is none, where it names more than `most`, or where the cache does not
 /// hold the values that are to be looked at.
-pub(in crate::query) async fn found_by_index(
+pub(crate) async fn found_by_index(
     reader: &VersionReader,
     shredded: usize,
     compare: &Compare,
@@ -144,11 +144,7 @@ async fn equal(
 
 /// How many these are, or a few more. Costs one look-up in the cache and no look at an entity: the request may not have
 /// been admitted.
-pub(in crate::query) async fn candidate_count(
-    reader: &VersionReader,
-    shredded: usize,
-    compare: &Compare,
-) -> Option<u64> {
+pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, compare: &Compare) -> Option<u64> {
     if !is_served(compare) {
         return None;
     }

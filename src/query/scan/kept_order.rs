@@ -18,15 +18,15 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::Time;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
+use strata_format::derived::{ColumnOrder, Derivation, Derived};
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 
-use crate::query::pace::Pace;
-use crate::query::scan::metrics::timed;
-use crate::query::scan::radix_sort::{ByRank, by_rank};
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::sort_key::{OrderSpec, Ranks, SortColumn, order_column};
-use crate::storage::StorageError;
-use crate::storage::derived::{ColumnOrder, Derivation, Derived};
-use crate::storage::reader::VersionReader;
+use crate::pace::Pace;
+use crate::scan::metrics::timed;
+use crate::scan::radix_sort::{ByRank, by_rank};
+use crate::scan::row_selection::RowSelection;
+use crate::scan::sort_key::{OrderSpec, Ranks, SortColumn, order_column};
 
 /// Bytes that making an order takes for each entity, beside the texts of its column: a rank and a position twice, and
 /// the numbers of the column.
@@ -47,7 +47,7 @@ const UNEQUAL: usize = 2_000_000;
 const EMPTY_RANK: u64 = 2 << 61;
 
 /// The order that serves a sort, if the cache holds it.
-pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpec) -> Kept {
+pub(crate) async fn kept_order(reader: &VersionReader, spec: &OrderSpec) -> Kept {
     let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Kept::Never };
     match reader.derived(&Derivation::Order(shredded as u32)).await {
         Some(Derived::Order(order)) => Kept::of(order, spec),
@@ -56,7 +56,7 @@ pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpe
     }
 }
 
-pub(in crate::query) enum Kept {
+pub(crate) enum Kept {
     Order(Arc<ColumnOrder>),
     NotYet,
     Never,

@@ -10,11 +10,11 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
+use strata_format::layout::ShreddedKind;
 use strata_json::NumericValue;
 use strata_types::request::{KeywordsMode, RangeBound};
 
-use crate::query::scan::key_column::{bytes_at, remainder_at};
-use crate::storage::layout::ShreddedKind;
+use crate::scan::key_column::{bytes_at, remainder_at};
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
 pub(super) struct Elements<'a> {

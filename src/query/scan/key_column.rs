@@ -15,12 +15,11 @@ use std::ops::{ControlFlow, Range};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
+use strata_format::layout::{ShreddedKind, ShreddedPart};
+use strata_format::reader::VersionReader;
 use strata_json::{CanonicalForm, NumericValue, Scalar};
+use strata_store::StorageError;
 use strata_types::path::Path;
-
-use crate::storage::StorageError;
-use crate::storage::layout::{ShreddedKind, ShreddedPart};
-use crate::storage::reader::VersionReader;
 
 const NULL: u8 = 0;
 const FALSE: u8 = 1;

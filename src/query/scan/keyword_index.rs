@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 use fixedbitset::FixedBitSet;
+use strata_format::keywords::cut::{Class, Plan};
+use strata_format::keywords::segment::Candidates;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 use tokio::sync::OnceCell;
 
-use crate::query::pace::Pace;
-use crate::query::scan::access::Access;
-use crate::query::scan::predicate::Predicate;
-use crate::storage::StorageError;
-use crate::storage::keywords::cut::{Class, Plan};
-use crate::storage::keywords::segment::Candidates;
-use crate::storage::reader::VersionReader;
+use crate::pace::Pace;
+use crate::scan::access::Access;
+use crate::scan::predicate::Predicate;
 
 /// Answers for so many segments are kept: row groups are worked on in order, so that few segments are in use. They are
 /// more while row groups wait for the store,

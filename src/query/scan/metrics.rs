@@ -8,7 +8,7 @@ use datafusion::physical_plan::metrics::Time;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::query::scan::access::PrunedBy;
+use crate::scan::access::PrunedBy;
 
 /// What strata read: a part of the file or a cached result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

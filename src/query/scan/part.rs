@@ -11,30 +11,30 @@ use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
+use strata_format::reader::{FileDescription, VersionReader, Wanted};
 use strata_types::path::Path;
 use strata_types::request::KeywordsMode;
 
-use crate::query::distribute::{Divisible, RowGroupToRead};
-use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::access::Access;
-use crate::query::scan::dedup_key::{GroupSpec, KeyReads};
-use crate::query::scan::kept_groups::{self, KeepFirsts};
-use crate::query::scan::kept_index;
-use crate::query::scan::kept_order::{self, Kept};
-use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION, field};
-use crate::query::scan::sort_key::{self, OrderSpec};
-use crate::query::scan::spec::ScanSpec;
-use crate::query::scan::version_scan::VersionScan;
-use crate::storage::reader::{FileDescription, VersionReader, Wanted};
+use crate::distribute::{Divisible, RowGroupToRead};
+use crate::fetch::reshape::Reshape;
+use crate::scan::access::Access;
+use crate::scan::dedup_key::{GroupSpec, KeyReads};
+use crate::scan::kept_groups::{self, KeepFirsts};
+use crate::scan::kept_index;
+use crate::scan::kept_order::{self, Kept};
+use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::schema::{Computed, GROUP, ORDER, POSITION, field};
+use crate::scan::sort_key::{self, OrderSpec};
+use crate::scan::spec::ScanSpec;
+use crate::scan::version_scan::VersionScan;
 
 /// Documents that verify what the search text has found are one in so many bytes of all of them.
 const VERIFIED_DIVISOR: u64 = 16;
 
 /// A part of a scan as text. The program that reads it must be of the same version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ScanDescription {
-    pub(crate) file: FileDescription,
+pub struct ScanDescription {
+    pub file: FileDescription,
     row_groups: Vec<usize>,
     range: Range<u64>,
     columns: Vec<String>,
@@ -54,20 +54,20 @@ enum PredicateDescription {
 
 impl VersionScan {
     /// Whether other nodes can look at parts of it.
-    pub(crate) fn is_divisible(&self) -> bool {
+    pub fn is_divisible(&self) -> bool {
         self.spec.part.is_none()
     }
 
     /// What keeps the first entities of all groups, where this scan is for them, as parts of it find them: above who
     /// gives them, with their positions in this column.
-    pub(crate) fn keeping(&self, positions: usize) -> Option<KeepFirsts> {
+    pub fn keeping(&self, positions: usize) -> Option<KeepFirsts> {
         let spec = &self.spec;
         let groups = spec.computed.group.clone().filter(|_| spec.finds_all_firsts())?;
         Some(KeepFirsts { reader: spec.reader.clone(), groups, positions })
     }
 
     /// A part as text; `None` where it is none that another process could open.
-    pub(crate) fn describe(&self) -> Option<ScanDescription> {
+    pub fn describe(&self) -> Option<ScanDescription> {
         let spec = &self.spec;
         let part = spec.part.as_ref()?;
         Some(ScanDescription {
@@ -169,7 +169,7 @@ impl ScanSpec {
 }
 
 impl ScanDescription {
-    pub(crate) fn schema(&self) -> Result<SchemaRef> {
+    pub fn schema(&self) -> Result<SchemaRef> {
         let field = |name: &String| match name.as_str() {
             POSITION => Ok(field(POSITION)),
             ORDER if self.order.is_some() => Ok(field(ORDER)),
@@ -179,7 +179,7 @@ impl ScanDescription {
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))
     }
 
-    pub(crate) fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
+    pub fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
         let schema = self.schema()?;
         let (groups, entities) = (reader.row_groups().len(), reader.entity_count());
         let is_ascending = self.row_groups.windows(2).all(|pair| pair[0] < pair[1]);

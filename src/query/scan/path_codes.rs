@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use strata_format::derived::{Derivation, Derived, PathCodes};
+use strata_format::layout::ShreddedKind;
+use strata_format::reader::VersionReader;
 use strata_json::CanonicalForm;
+use strata_store::StorageError;
 use strata_types::path::Path;
 
-use crate::query::fetch::pages::Pages;
-use crate::query::pace::Pace;
-use crate::query::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};
-use crate::storage::StorageError;
-use crate::storage::derived::{Derivation, Derived, PathCodes};
-use crate::storage::layout::ShreddedKind;
-use crate::storage::reader::VersionReader;
+use crate::fetch::pages::Pages;
+use crate::pace::Pace;
+use crate::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};
 
 /// Codes of a path at most: they fit 16 bits.
 const CODES: usize = 1 << 16;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
+use strata_format::layout::SEPARATOR;
 use strata_json::{ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
 use strata_types::path::Path;
 use strata_types::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::query::scan::tightest::tightest;
-use crate::storage::layout::SEPARATOR;
+use crate::fetch::reshape::{Reshape, ReshapeScratch};
+use crate::scan::tightest::tightest;
 
 #[derive(Clone, Debug)]
 pub enum Predicate {
@@ -74,8 +74,8 @@ impl Comparison {
 
 #[derive(Clone, Debug)]
 pub struct Compare {
-    pub(crate) comparison: Comparison,
-    pub(crate) path: Path,
+    pub comparison: Comparison,
+    pub path: Path,
     /// As it came.
     pub(crate) value: String,
     /// Whether nulls and empty strings are not there.

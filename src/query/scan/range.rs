@@ -2,17 +2,17 @@
 
 use arrow::array::ArrayRef;
 use arrow::buffer::BooleanBuffer;
+use strata_format::layout::{ShreddedKind, ShreddedPart};
+use strata_format::reader::VersionReader;
 use strata_json::{RangeLimit, RangeNeedle};
+use strata_store::StorageError;
 
-use crate::query::pace::Pace;
-use crate::query::scan::kernels::Elements;
-use crate::query::scan::key_column::misfit;
-use crate::query::scan::predicate::Compare;
-use crate::query::scan::range_statistics::{NUMBER, STRING};
-use crate::query::scan::spec::ScanSpec;
-use crate::storage::StorageError;
-use crate::storage::layout::{ShreddedKind, ShreddedPart};
-use crate::storage::reader::VersionReader;
+use crate::pace::Pace;
+use crate::scan::kernels::Elements;
+use crate::scan::key_column::misfit;
+use crate::scan::predicate::Compare;
+use crate::scan::range_statistics::{NUMBER, STRING};
+use crate::scan::spec::ScanSpec;
 
 /// About the bytes that comparing an integer beyond 64 bits counts as work.
 const LONG_INTEGER_BYTES: usize = 512;

@@ -4,12 +4,12 @@
 //! double; of others, numbers on both sides of a limit may share the limit's double. The statistics of texts may be
 //! truncated, and cover more texts than the strings: they bound the strings all the same.
 
+use strata_format::layout::ShreddedKind;
+use strata_format::reader::VersionReader;
 use strata_json::RangeLimit;
 use strata_types::request::RangeBound;
 
-use crate::query::scan::predicate::Compare;
-use crate::storage::layout::ShreddedKind;
-use crate::storage::reader::VersionReader;
+use crate::scan::predicate::Compare;
 
 /// The first double that may be the nearest one of several numbers: 2^53.
 const INEXACT: f64 = 9_007_199_254_740_992.0;

@@ -4,13 +4,13 @@ use serde::Serialize;
 use strata_types::path::Path;
 use utoipa::ToSchema;
 
-use crate::query::scan::access::{Access, PrunedBy};
-pub use crate::query::scan::metrics::AccessName;
-use crate::query::scan::metrics::{Counter, PredicateMetrics};
-use crate::query::scan::predicate::Predicate;
-use crate::query::scan::schema::{GROUP, ORDER};
-use crate::query::scan::sort_key;
-use crate::query::scan::spec::ScanSpec;
+use crate::scan::access::{Access, PrunedBy};
+pub use crate::scan::metrics::AccessName;
+use crate::scan::metrics::{Counter, PredicateMetrics};
+use crate::scan::predicate::Predicate;
+use crate::scan::schema::{GROUP, ORDER};
+use crate::scan::sort_key;
+use crate::scan::spec::ScanSpec;
 
 /// The scan of the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -6,29 +6,30 @@ use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
+use strata_format::layout::{ShreddedKind, ShreddedPart};
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 
-use crate::metrics::metrics;
-use crate::query::fetch::pages::Pages;
-use crate::query::fetch::pages_ahead::PagesAhead;
-use crate::query::pace::Pace;
-use crate::query::scan::access::{self, Access, PrunedBy};
-use crate::query::scan::batches::Given;
-use crate::query::scan::dedup_key::GroupKeys;
-use crate::query::scan::distinct::RowOrder;
-use crate::query::scan::kept_index::{self, EqualColumn};
-use crate::query::scan::kernels::{self, Elements};
-use crate::query::scan::keyword_index::{IndexedRows, Sure};
-use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::range_statistics::{self, Told};
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::ORDER;
-use crate::query::scan::shapes::Settled;
-use crate::query::scan::sort_key::SortColumn;
-use crate::query::scan::spec::ScanSpec;
-use crate::query::scan::verify::{Unverified, Verifier};
-use crate::storage::StorageError;
-use crate::storage::layout::{ShreddedKind, ShreddedPart};
+use crate::error::external;
+use crate::fetch::pages::Pages;
+use crate::fetch::pages_ahead::PagesAhead;
+use crate::pace::Pace;
+use crate::scan::access::{self, Access, PrunedBy};
+use crate::scan::batches::Given;
+use crate::scan::dedup_key::GroupKeys;
+use crate::scan::distinct::RowOrder;
+use crate::scan::kept_index::{self, EqualColumn};
+use crate::scan::kernels::{self, Elements};
+use crate::scan::keyword_index::{IndexedRows, Sure};
+use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::range_statistics::{self, Told};
+use crate::scan::row_selection::RowSelection;
+use crate::scan::schema::ORDER;
+use crate::scan::shapes::Settled;
+use crate::scan::sort_key::SortColumn;
+use crate::scan::spec::ScanSpec;
+use crate::scan::verify::{Unverified, Verifier};
 
 impl ScanSpec {
     pub(super) async fn row_group(self: &Arc<Self>, row_group: usize) -> Result<Given> {
@@ -47,8 +48,8 @@ impl ScanSpec {
         self.metrics.scanned.add(1);
         self.metrics.tested.add(rows.len());
         metrics().scanned_rows.increment(rows.len() as u64);
-        let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await?;
-        let found = keys.keys(&rows).await?;
+        let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await.map_err(external)?;
+        let found = keys.keys(&rows).await.map_err(external)?;
         self.metrics.group_pages.add(keys.pages.used);
         Ok(found)
     }
@@ -56,7 +57,7 @@ impl ScanSpec {
     pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
-        Ok(self.select(row_group, self.looked_at(row_group)).await?)
+        self.select(row_group, self.looked_at(row_group)).await.map_err(external)
     }
 
     pub(super) async fn selected_batches(
@@ -67,7 +68,7 @@ impl ScanSpec {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
         let column = match order {
             Some(order) if self.threshold.is_some() || self.distinct_filter.is_some() => {
-                SortColumn::open(&self.reader, row_group, order).await?
+                SortColumn::open(&self.reader, row_group, order).await.map_err(external)?
             }
             _ => None,
         };

@@ -2,11 +2,11 @@
 
 use arrow::datatypes::{DataType, Field};
 
-use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::sort_key::OrderSpec;
+use crate::scan::dedup_key::GroupSpec;
+use crate::scan::sort_key::OrderSpec;
 
 /// The column that holds an entity's position in the version, from 0: the order of rows, as data.
-pub(crate) const POSITION: &str = "position";
+pub const POSITION: &str = "position";
 
 /// The column that conditions name. No scan gives it.
 pub(crate) const DOCUMENT: &str = "document";

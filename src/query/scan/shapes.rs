@@ -12,21 +12,21 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use memchr::{memchr, memchr_iter, memmem};
+use strata_format::layout::SEPARATOR;
+use strata_format::shapes::ScalarKind;
+use strata_format::shapes::decoded::{Runs, ScalarRun, Shapes};
 use strata_json::{Inside, NumericValue};
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 
-use crate::metrics::metrics;
-use crate::query::pace::Pace;
-use crate::query::scan::access::{self, Access};
-use crate::query::scan::kernels;
-use crate::query::scan::keyword_index::IndexedRows;
-use crate::query::scan::predicate::{Compare, Comparison, Predicate};
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::spec::ScanSpec;
-use crate::storage::StorageError;
-use crate::storage::layout::SEPARATOR;
-use crate::storage::shapes::ScalarKind;
-use crate::storage::shapes::decoded::{Runs, ScalarRun, Shapes};
+use crate::pace::Pace;
+use crate::scan::access::{self, Access};
+use crate::scan::kernels;
+use crate::scan::keyword_index::IndexedRows;
+use crate::scan::predicate::{Compare, Comparison, Predicate};
+use crate::scan::row_selection::RowSelection;
+use crate::scan::spec::ScanSpec;
 
 /// Rows whose search text is looked through at a time: with enough matches, the others are not.
 const BLOCK_ROWS: usize = 2_048;

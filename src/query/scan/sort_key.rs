@@ -3,22 +3,22 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use strata_types::request::ReadRequest;
-
-use crate::query::fetch::pages::Pages;
-use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::key_column::Scalars;
-use crate::query::scan::range_statistics::{NUMBER, STRING};
-use crate::query::scan::row_selection::RowSelection;
-use crate::storage::StorageError;
-use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
-use crate::storage::reader::VersionReader;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
 use arrow::datatypes::{Float64Type, Int32Type};
 use serde::{Deserialize, Serialize};
+use strata_format::layout::{Layout, ShreddedKind, ShreddedPart};
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
+use strata_types::request::ReadRequest;
+
+use crate::fetch::pages::Pages;
+use crate::fetch::reshape::Reshape;
+use crate::scan::key_column::Scalars;
+use crate::scan::range_statistics::{NUMBER, STRING};
+use crate::scan::row_selection::RowSelection;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OrderSpec {
+pub struct OrderSpec {
     pub field: String,
     pub descending: bool,
     /// Whether an empty string is as good as missing.
@@ -118,11 +118,11 @@ pub(super) fn order_parts(
 }
 
 /// The texts are not read where no row has a string or a boolean: those of numbers may be most of a column.
-pub(crate) struct SortColumn(Scalars);
+pub struct SortColumn(Scalars);
 
 impl SortColumn {
     /// The shredded column of the field in a row group, if there is one ([`order_column`]).
-    pub(crate) async fn open(
+    pub async fn open(
         reader: &VersionReader,
         row_group: usize,
         spec: &OrderSpec,
@@ -168,7 +168,7 @@ impl SortColumn {
     }
 
     /// The string of a row; `None` where there is none, and where the document has to tell.
-    pub(crate) fn string_at(&self, row: usize) -> Option<&[u8]> {
+    pub fn string_at(&self, row: usize) -> Option<&[u8]> {
         (self.0.kinds()[row] == ShreddedKind::String as u8).then(|| self.0.string(row).unwrap_or_default())
     }
 

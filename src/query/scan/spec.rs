@@ -7,23 +7,23 @@ use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch, RecordBatchOptions, UIn
 use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
+use strata_format::reader::VersionReader;
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
 use strata_types::path::Path;
 
-use crate::metrics::metrics;
-use crate::query::scan::access::{self, Access, PrunedBy};
-use crate::query::scan::dedup_key::GroupSource;
-use crate::query::scan::distinct::DistinctFilter;
-use crate::query::scan::kept_index::Indexes;
-use crate::query::scan::keyword_index::KeywordQuestions;
-use crate::query::scan::metrics::ScanMetrics;
-use crate::query::scan::path_codes::MayRead;
-use crate::query::scan::predicate::Predicate;
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
-use crate::query::scan::sort_key;
-use crate::query::scan::top_k::TopKThreshold;
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use crate::scan::access::{self, Access, PrunedBy};
+use crate::scan::dedup_key::GroupSource;
+use crate::scan::distinct::DistinctFilter;
+use crate::scan::kept_index::Indexes;
+use crate::scan::keyword_index::KeywordQuestions;
+use crate::scan::metrics::ScanMetrics;
+use crate::scan::path_codes::MayRead;
+use crate::scan::predicate::Predicate;
+use crate::scan::row_selection::RowSelection;
+use crate::scan::schema::{Computed, GROUP, ORDER, POSITION};
+use crate::scan::sort_key;
+use crate::scan::top_k::TopKThreshold;
 
 /// What a scan reads and gives. Clones share their metrics.
 #[derive(Clone)]

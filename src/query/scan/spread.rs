@@ -1,19 +1,19 @@
 //! How the numbers of a path are spread: for each of some limits, how many entities have a number that is not below it.
 //! The values are looked at for all limits while they are there, row group by row group.
 
+use strata_format::reader::VersionReader;
 use strata_json::RangeLimit;
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
 use strata_types::path::Path;
 use strata_types::request::RangeBound;
 
-use crate::metrics::metrics;
-use crate::query::engine::Engine;
-use crate::query::error::QueryError;
-use crate::query::pace::Pace;
-use crate::query::scan::predicate::{Compare, Comparison};
-use crate::query::scan::range::numbers_within;
-use crate::query::scan::range_statistics::{Told, told};
-use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use crate::engine::Engine;
+use crate::error::QueryError;
+use crate::pace::Pace;
+use crate::scan::predicate::{Compare, Comparison};
+use crate::scan::range::numbers_within;
+use crate::scan::range_statistics::{Told, told};
 
 /// About the bytes that a value counts as work for a limit.
 const VALUE_BYTES: usize = 16;

@@ -13,7 +13,7 @@ use strata_types::path::Path;
 use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
 /// The range filters that others do not imply, in the order of [`ReadRequest::ranges`]. The first one of equal ones.
-pub(in crate::query) fn tightest(request: &ReadRequest) -> Vec<(RangeBound, &PathValue)> {
+pub(crate) fn tightest(request: &ReadRequest) -> Vec<(RangeBound, &PathValue)> {
     // What a filter of one kind never implies of another: path, side, type.
     let mut left: HashMap<(&Path, bool, bool), (usize, RangeNeedle)> = HashMap::new();
     let all: Vec<(RangeBound, &PathValue)> = request.ranges().collect();

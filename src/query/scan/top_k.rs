@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::query::scan::row_selection::RowSelection;
+use crate::scan::row_selection::RowSelection;
 
 /// The worst rank that may still be among the first `k` of an order, over all row groups. It is lowered as ranks come.
 pub(super) struct TopKThreshold {

@@ -12,8 +12,8 @@ use std::ops::{ControlFlow, Range};
 use arrow::buffer::BooleanBuffer;
 use strata_json::{PathTree, Scalar, Visitor};
 
-use crate::query::pace::Pace;
-use crate::query::scan::predicate::{Compare, Predicate};
+use crate::pace::Pace;
+use crate::scan::predicate::{Compare, Predicate};
 
 /// Comparisons of the first group. Each group has [`GROWTH`] times as many as the one before.
 const FIRST_GROUP: usize = 8;
@@ -163,7 +163,7 @@ impl Visitor for Walk<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::scan::predicate::Comparison;
+    use crate::scan::predicate::Comparison;
     use strata_types::path::Path;
 
     fn compare(path: &str, value: &str) -> Predicate {

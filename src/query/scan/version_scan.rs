@@ -23,31 +23,31 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use strata_format::derived::{Firsts, OrderCursor};
+use strata_format::reader::{VersionReader, Wanted};
+use strata_store::StorageError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::query::error::QueryError;
-use crate::query::operator::{in_one_partition, leaf};
-use crate::query::scan::access::{self, Access};
-use crate::query::scan::batches::Given;
-use crate::query::scan::dedup_key::GroupSource;
-use crate::query::scan::distinct::DistinctFilter;
-use crate::query::scan::in_flight::{self, Bounds};
-use crate::query::scan::kept_groups;
-use crate::query::scan::kept_index::Indexes;
-use crate::query::scan::kept_order::{self, Kept};
-use crate::query::scan::keyword_index::KeywordQuestions;
-use crate::query::scan::metrics::{AccessName, ScanMetrics, timed};
-use crate::query::scan::predicate::Predicate;
-use crate::query::scan::report::ScanUse;
-use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{Computed, GROUP, POSITION};
-use crate::query::scan::sort_key::OrderSpec;
-use crate::query::scan::spec::ScanSpec;
-use crate::query::scan::top_k::TopKThreshold;
-use crate::query::tenants::SharedMemory;
-use crate::storage::StorageError;
-use crate::storage::derived::{Firsts, OrderCursor};
-use crate::storage::reader::{VersionReader, Wanted};
+use crate::error::{QueryError, external};
+use crate::operator::in_one_partition;
+use crate::scan::access::{self, Access};
+use crate::scan::batches::Given;
+use crate::scan::dedup_key::GroupSource;
+use crate::scan::distinct::DistinctFilter;
+use crate::scan::in_flight::{self, Bounds};
+use crate::scan::kept_groups;
+use crate::scan::kept_index::Indexes;
+use crate::scan::kept_order::{self, Kept};
+use crate::scan::keyword_index::KeywordQuestions;
+use crate::scan::metrics::{AccessName, ScanMetrics, timed};
+use crate::scan::predicate::Predicate;
+use crate::scan::report::ScanUse;
+use crate::scan::row_selection::RowSelection;
+use crate::scan::schema::{Computed, GROUP, POSITION};
+use crate::scan::sort_key::OrderSpec;
+use crate::scan::spec::ScanSpec;
+use crate::scan::top_k::TopKThreshold;
+use crate::tenants::SharedMemory;
 
 /// Entities that are selected with predicates are found in a kept order if at least so many times as many are selected
 /// as are wanted, and no fewer than [`FEW`].
@@ -61,7 +61,7 @@ const STRETCH: usize = 1 << 16;
 
 /// A scan of one version. One partition, in order of position.
 #[derive(Clone)]
-pub(crate) struct VersionScan {
+pub struct VersionScan {
     pub(super) spec: ScanSpec,
     pub(super) threads: usize,
     properties: Arc<PlanProperties>,
@@ -136,7 +136,7 @@ impl VersionScan {
     }
 
     /// Most entities that it gives, where it ends early.
-    pub(crate) fn most(&self) -> Option<usize> {
+    pub fn most(&self) -> Option<usize> {
         self.spec.fetch
     }
 
@@ -166,7 +166,7 @@ impl VersionScan {
         Arc::new(GlobalLimitExec::new(scan, skip, fetch))
     }
 
-    pub(in crate::query) fn used(&self) -> ScanUse {
+    pub(crate) fn used(&self) -> ScanUse {
         self.spec.used(self.metrics.clone_inner().output_rows().unwrap_or_default() as u64)
     }
 }
@@ -211,7 +211,7 @@ impl ExecutionPlan for VersionScan {
         "VersionScan"
     }
 
-    leaf!();
+    crate::leaf!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
@@ -291,7 +291,7 @@ impl Running {
                 return Ok(batches);
             }
         } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            let source = GroupSource::open(&self.spec.reader, groups, None).await?;
+            let source = GroupSource::open(&self.spec.reader, groups, None).await.map_err(external)?;
             let _ = self.spec.metrics.group_source.set(source.source());
             self.spec.group_source = Some(Arc::new(source));
         }
@@ -330,7 +330,7 @@ impl Running {
             let may_read = self.spec.may_read_for_codes().await?;
             GroupSource::open(&self.spec.reader, &groups, Some(may_read)).await
         };
-        let source = Arc::new(timed(&self.time, Box::pin(open)).await?);
+        let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(external)?);
         let _ = self.spec.metrics.group_source.set(source.source());
         self.spec.group_source = Some(source.clone());
         let codes = source.codes();
@@ -344,7 +344,7 @@ impl Running {
             );
             let keys = keys.map_err(out_of_engine);
             let found = kept_groups::found_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
-            if let Some(firsts) = found.await? {
+            if let Some(firsts) = found.await.map_err(external)? {
                 return Ok(Some(self.given(firsts)));
             }
         }
@@ -435,11 +435,11 @@ impl Running {
             |_| 0,
             move |spec, row_group, ()| {
                 let by = by.clone();
-                async move { Ok(kept_order::ranked_column(&spec.reader, row_group, &by).await?) }
+                async move { kept_order::ranked_column(&spec.reader, row_group, &by).await.map_err(external) }
             },
         );
         let columns = columns.map_err(out_of_engine).boxed();
-        Ok(kept_order::make(reader, order, columns, &self.memory, &self.time).await?)
+        kept_order::make(reader, order, columns, &self.memory, &self.time).await.map_err(external)
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.

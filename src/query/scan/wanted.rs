@@ -1,13 +1,14 @@
 //! What a scan will want of its version, for its reader to fetch ahead, and what a row group takes in memory.
 
-use crate::query::scan::access::Access;
-use crate::query::scan::predicate::{Comparison, Predicate};
-use crate::query::scan::range;
-use crate::query::scan::schema::{GROUP, ORDER};
-use crate::query::scan::sort_key;
-use crate::query::scan::spec::ScanSpec;
-use crate::storage::layout::ShreddedPart;
-use crate::storage::reader::Wanted;
+use strata_format::layout::ShreddedPart;
+use strata_format::reader::Wanted;
+
+use crate::scan::access::Access;
+use crate::scan::predicate::{Comparison, Predicate};
+use crate::scan::range;
+use crate::scan::schema::{GROUP, ORDER};
+use crate::scan::sort_key;
+use crate::scan::spec::ScanSpec;
 
 /// Columns that are wanted only where others select something come with these up to so many bytes of a row group.
 const SPECULATED_BYTES: u64 = 256 << 10;

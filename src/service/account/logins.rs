@@ -7,24 +7,24 @@
 use std::sync::Arc;
 
 use argon2::{Argon2, PasswordVerifier};
+use strata_cluster::redis::Redis;
+use strata_config::{Fair, Limits};
+use strata_runtime::blocking::blocking;
 use strata_types::secret::Secret;
 use strata_types::user::{User, email_key};
 use tokio::sync::OnceCell;
 
-use crate::blocking::blocking;
-use crate::cluster::redis::Redis;
-use crate::config::{Fair, Limits};
-use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits};
-use crate::service::account::session_origin::SessionOrigin;
-use crate::service::account::sessions::{Sessions, session_hash};
-use crate::service::account::shared_logins::{SharedAttempt, SharedLogins};
-use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
-use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::rate_limit::memory::whole_seconds;
-use crate::service::rate_limit::shared::limiter;
-use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
-use crate::service::{Holder, RateCapacity};
+use crate::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits};
+use crate::account::session_origin::SessionOrigin;
+use crate::account::sessions::{Sessions, session_hash};
+use crate::account::shared_logins::{SharedAttempt, SharedLogins};
+use crate::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
+use crate::admission::semaphore::{Bounds, FairSemaphore, Gate};
+use crate::manage::{ManageError, OwnerWrites};
+use crate::rate_limit::memory::whole_seconds;
+use crate::rate_limit::shared::limiter;
+use crate::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
+use crate::{Holder, RateCapacity};
 
 /// Seconds that a log-in waits for its permit.
 const TURN_S: u64 = 10;

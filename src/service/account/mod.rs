@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use argon2::{Argon2, PasswordHasher};
 use chrono::{DateTime, TimeDelta, Utc};
+use strata_catalog::{ApiToken, Catalog, CatalogError, Grant};
+use strata_runtime::blocking::blocking;
 use strata_types::ids::UserId;
 use strata_types::limits::{self, EMAIL_BYTES, TOKEN_NAME_BYTES};
 use strata_types::scope::Scope;
 use strata_types::secret::Secret;
 use strata_types::user::{Plan, User};
 
-use crate::blocking::blocking;
-use crate::catalog::{ApiToken, Catalog, CatalogError, Grant};
-use crate::service::manage::{ManageError, OwnerWrites};
+use crate::manage::{ManageError, OwnerWrites};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {

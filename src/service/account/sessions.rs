@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use strata_catalog::{Catalog, CatalogError, SessionRecord, TokenUser};
+use strata_config::{self as config, Config};
 use strata_types::limits;
 use strata_types::secret::Secret;
 use strata_types::user::User;
 
-use crate::catalog::{Catalog, CatalogError, SessionRecord, TokenUser};
-use crate::config::{self, Config};
-use crate::service::account::session_origin::SessionOrigin;
-use crate::service::admission::catalog::CatalogGates;
-use crate::service::{Client, ManageError};
+use crate::account::session_origin::SessionOrigin;
+use crate::admission::catalog::CatalogGates;
+use crate::{Client, ManageError};
 
 /// How exactly the end of a session is known.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use strata_cluster::redis::{NoAnswer, Redis};
 
-use crate::cluster::redis::{NoAnswer, Redis};
-use crate::service::account::login_limits::{FORGOTTEN, PAUSE_MAX, WINDOW};
-use crate::service::rate_limit::Client;
-use crate::service::rate_limit::shared::{BEGIN_LOGIN, END_LOGIN, name_of};
+use crate::account::login_limits::{FORGOTTEN, PAUSE_MAX, WINDOW};
+use crate::rate_limit::Client;
+use crate::rate_limit::shared::{BEGIN_LOGIN, END_LOGIN, name_of};
 
 /// For how long a client is known for an e-mail address from its last log-in.
 const KNOWN: Duration = Duration::from_secs(30 * 24 * 3_600);

@@ -1,9 +1,10 @@
 //! Room for large bodies of management calls. The values that JSON is parsed into take many times its bytes, so callers
 //! share what there is: users, and clients, a part each, until their calls have been answered.
 
-use crate::config::Config;
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
+use strata_config::Config;
+
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 
 /// Bodies that are not larger need no room.
 const SMALL_BYTES: u64 = 64 << 10;

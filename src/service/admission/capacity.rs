@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
+use strata_query::{Engine, QueryError};
+use strata_runtime::priority::Priority;
 
-use crate::priority::Priority;
-use crate::query::{Engine, QueryError};
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::Permit;
-use crate::service::admission::tenants::TenantNumbers;
-use crate::service::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, Weight, accounted};
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::Permit;
+use crate::admission::tenants::TenantNumbers;
+use crate::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, Weight, accounted};
 
 /// The engine and the permits, for one who asks: the operator at first. Clones share everything.
 #[derive(Clone)]
@@ -86,10 +86,10 @@ impl Capacity {
 #[cfg(test)]
 pub(crate) fn test_engine(threads: usize, memory_bytes: usize, spill_directory: Option<std::path::PathBuf>) -> Engine {
     let timeout = std::time::Duration::from_secs(3_600);
-    let engine = Engine::try_new(&crate::query::EngineOptions {
+    let engine = Engine::try_new(&strata_query::EngineOptions {
         threads,
         memory_bytes,
-        shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: strata_query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout,
         diff_timeout: timeout,
         spill_directory,

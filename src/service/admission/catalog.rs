@@ -4,12 +4,12 @@
 //! look-ups that find out who calls, have gates of their own, which users and networks of clients share: one that sends
 //! a thousand calls at once waits for itself. What keeps the service going passes neither: leases, publishing, probes.
 
+use strata_config::Config;
 use strata_types::ids::UserId;
 
-use crate::config::Config;
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
-use crate::service::rate_limit::Client;
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
+use crate::rate_limit::Client;
 
 pub(crate) struct CatalogGates {
     writes: FairSemaphore,

@@ -2,7 +2,7 @@
 
 use strata_types::ids::UserId;
 
-use crate::service::rate_limit::Client;
+use crate::rate_limit::Client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {

@@ -20,15 +20,15 @@
 
 use bytes::Bytes;
 use futures::future::Either;
+use strata_query::QueryError;
+use strata_runtime::metrics::request_log;
+use strata_runtime::priority::Priority;
 use tokio::runtime::Handle;
 
-use crate::metrics::request_log;
-use crate::priority::Priority;
-use crate::query::QueryError;
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::{Permit, Refused};
-use crate::service::admission::{WHOLE_BYTES, accounted};
+use crate::admission::capacity::Capacity;
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::{Permit, Refused};
+use crate::admission::{WHOLE_BYTES, accounted};
 
 pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
 

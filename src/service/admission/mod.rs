@@ -4,7 +4,7 @@
 //! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so
 //! that slow readers hold nothing that others need:
 //!
-//! 1. **Selecting.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
+//! 1. **Selecting.** A request whose work is above `query.heavy_bytes` ([`strata_query::cost`]) holds one of
 //!    `query.heavy_queries` permits until its selection is known and, for a table, its columns are known. That ends
 //!    by itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one
 //!    of `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page
@@ -25,7 +25,7 @@
 //!    units of large entities have beyond a small unit a third. Both are waited for before the response begins.
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries,
 //!    of which all Parquet bodies together take at most half. What is made waits for its reader on disk
-//!    ([`crate::service::read::parquet`]).
+//!    ([`crate::read::parquet`]).
 //!
 //! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
 //! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused,
@@ -34,7 +34,7 @@
 //!
 //! `resilience::fair` and `resilience::large_responses` fail without these limits.
 //!
-//! [`Engine::spawn_apart`]: crate::query::Engine::spawn_apart
+//! [`Engine::spawn_apart`]: strata_query::Engine::spawn_apart
 
 pub(crate) mod bodies;
 pub(crate) mod capacity;
@@ -55,10 +55,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(crate) use self::semaphore::Permit;
-use crate::config;
-use crate::priority::Priority;
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Refused};
+use strata_config as config;
+use strata_runtime::priority::Priority;
+
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Refused};
 
 /// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away
 /// does not leave processors idle, and so few that they are no burden as threads.

@@ -1,6 +1,6 @@
 //! A semaphore whose units are shared fairly between those who ask: users, and networks of anonymous clients.
 //!
-//! [`crate::service::admission::queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a
+//! [`crate::admission::queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a
 //! bounded queue. This module adds time and tasks:
 //!
 //! - [`FairSemaphore::acquire`] waits at most so long; then, or when too many wait, it is [`Refused`].
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ::metrics::{Counter, Histogram};
+use strata_config as config;
+use strata_runtime::metrics::metrics;
 use tokio::sync::oneshot;
 
-use crate::config;
-use crate::metrics::metrics;
-use crate::service::admission::holder::Holder;
-use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
-use crate::service::locked;
+use crate::admission::holder::Holder;
+use crate::admission::queue::{FairQueue, Grant, Shares, Ticket};
+use crate::locked;
 
 #[derive(Clone)]
 pub(crate) struct FairSemaphore {
@@ -323,7 +323,7 @@ mod tests {
     use futures::{FutureExt, poll};
 
     use super::*;
-    use crate::service::rate_limit::Client;
+    use crate::rate_limit::Client;
     use strata_types::ids::UserId;
 
     const GATE: Gate = Gate { name: "test", what: "tests" };

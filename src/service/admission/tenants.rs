@@ -7,11 +7,11 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
+use strata_cluster::token::NodeSecret;
+use strata_query::Tenant;
 
-use crate::cluster::token::NodeSecret;
-use crate::query::Tenant;
-use crate::service::admission::holder::Holder;
-use crate::service::rate_limit::Client;
+use crate::admission::holder::Holder;
+use crate::rate_limit::Client;
 
 #[derive(Clone)]
 pub(crate) struct TenantNumbers {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use strata_cluster::nodes::Nodes;
+use strata_runtime::metrics::metrics;
 use strata_types::node::Role;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::rooms::Rooms;
-use crate::cluster::nodes::Nodes;
-use crate::metrics::metrics;
-use crate::service::{Deliveries, ExportsAhead, Lookups, Maintenance, Schedules, Usage};
+use crate::{Deliveries, ExportsAhead, Lookups, Maintenance, Schedules, Usage};
 
 /// Before a loop that panicked is begun again.
 #[cfg(not(test))]

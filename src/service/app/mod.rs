@@ -6,23 +6,22 @@ mod rooms;
 
 pub use background::Background;
 pub use opening::OpenError;
-use strata_types::causes::Causes;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_cluster::nodes::Nodes;
+use strata_config::Config;
+use strata_runtime::metrics::metrics;
+use strata_store::disk_cache::DiskCache;
+use strata_types::causes::Causes;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::rooms::Rooms;
-use crate::cluster::nodes::Nodes;
-use crate::config::Config;
-use crate::metrics::metrics;
-use crate::service::{
+use crate::{
     Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load, Logins,
     Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
-use crate::storage::disk_cache::DiskCache;
 
 /// The service: its rooms, each with what it needs of the parts and of the rooms below. Clones share everything.
 #[derive(Clone)]

@@ -4,6 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_catalog::{Catalog, CatalogError, CatalogOptions, LeaseHolder};
+use strata_cluster::identity::{NoNodeId, node_id};
+use strata_cluster::tls::{NodeTls, TlsError};
+use strata_cluster::token::NodeSecret;
+use strata_config::{Config, MemoryPlan};
+use strata_format::cache::PartCache;
+use strata_query::{Engine, EngineOptions, QueryError, TenantShares};
+use strata_store::disk_cache::DiskCache;
+use strata_store::free_space::DiskReserve;
+use strata_store::store::Store;
+use strata_store::{StorageError, durable};
 use strata_types::causes::Causes;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -13,29 +24,18 @@ use tracing::Instrument;
 use super::App;
 use super::background::kept_up;
 use super::rooms::{Parts, Rooms};
-use crate::catalog::{Catalog, CatalogError, CatalogOptions, LeaseHolder};
-use crate::cluster::identity::{NoNodeId, node_id};
-use crate::cluster::tls::{NodeTls, TlsError};
-use crate::cluster::token::NodeSecret;
-use crate::config::{Config, MemoryPlan};
-use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
-use crate::service::admission::Admission;
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::tenants::TenantNumbers;
-use crate::service::export_cache::Exports;
-use crate::service::maintenance::backup::INCOMPLETE;
-use crate::service::maintenance::binding::{BindingError, bind, open_store};
-use crate::service::maintenance::damage;
-use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
-use crate::service::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
-use crate::service::rate_limit::memory::RateCapacity;
-use crate::service::rate_limit::{RateLimiter, RateLimits, shared};
-use crate::service::refresh::ingest::outgoing;
-use crate::storage::cache::PartCache;
-use crate::storage::disk_cache::DiskCache;
-use crate::storage::free_space::DiskReserve;
-use crate::storage::store::Store;
-use crate::storage::{StorageError, durable};
+use crate::admission::Admission;
+use crate::admission::capacity::Capacity;
+use crate::admission::tenants::TenantNumbers;
+use crate::export_cache::Exports;
+use crate::maintenance::backup::INCOMPLETE;
+use crate::maintenance::binding::{BindingError, bind, open_store};
+use crate::maintenance::damage;
+use crate::maintenance::private_files::{OpenToOthers, open_to_others};
+use crate::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
+use crate::rate_limit::memory::RateCapacity;
+use crate::rate_limit::{RateLimiter, RateLimits, shared};
+use crate::refresh::ingest::outgoing;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -195,11 +195,11 @@ impl App {
             let limits = RateLimits::from(&config.limits);
             shared::limiter(redis.as_ref(), "reads", limits, RateCapacity::default())
         });
-        let memory = MemoryPlan::of(config, crate::memory::available_bytes());
+        let memory = MemoryPlan::of(config, strata_runtime::memory::available_bytes());
         let disk = DiskReserve::new(scratch.path(), config.sources.disk_reserve_bytes);
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
-                0 => crate::priority::processors(),
+                0 => strata_runtime::priority::processors(),
                 threads => usize::try_from(threads).unwrap_or(usize::MAX),
             },
             memory_bytes: usize::try_from(memory.query_bytes).unwrap_or(usize::MAX),

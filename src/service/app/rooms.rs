@@ -2,40 +2,40 @@
 
 use std::sync::{Arc, Mutex};
 
+use strata_catalog::{Catalog, Clock, NewNode};
+use strata_cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
+use strata_cluster::nodes::Nodes;
+use strata_cluster::redis::Redis;
+use strata_cluster::tls::NodeTls;
+use strata_cluster::token::NodeSecret;
+use strata_config::{Config, MemoryPlan};
+use strata_format::cache::PartCache;
+use strata_ingest::net::Outgoing;
+use strata_store::free_space::DiskReserve;
+use strata_store::store::Store;
 use strata_types::node::Role;
 use tokio_util::task::TaskTracker;
 
-use crate::catalog::{Catalog, Clock, NewNode};
-use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
-use crate::cluster::nodes::Nodes;
-use crate::cluster::redis::Redis;
-use crate::cluster::tls::NodeTls;
-use crate::cluster::token::NodeSecret;
-use crate::config::{Config, MemoryPlan};
-use crate::net::Outgoing;
-use crate::service::account::logins::PasswordChecks;
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::catalog::CatalogGates;
-use crate::service::dataset::diffs::DiffCache;
-use crate::service::export_cache::asked::AskedExports;
-use crate::service::export_cache::{Exports, SharedExports};
-use crate::service::maintenance::binding::StoreBinding;
-use crate::service::maintenance::scratch::Scratch;
-use crate::service::manage::OwnerWrites;
-use crate::service::read::responses::Responses;
-use crate::service::refresh::attempts::Attempts;
-use crate::service::refresh::clock_watch::ClockWatch;
-use crate::service::refresh::former::FormerProcesses;
-use crate::service::refresh::running::Running;
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::VersionFiles;
-use crate::service::{
+use crate::account::logins::PasswordChecks;
+use crate::admission::capacity::Capacity;
+use crate::admission::catalog::CatalogGates;
+use crate::dataset::diffs::DiffCache;
+use crate::export_cache::asked::AskedExports;
+use crate::export_cache::{Exports, SharedExports};
+use crate::maintenance::binding::StoreBinding;
+use crate::maintenance::scratch::Scratch;
+use crate::manage::OwnerWrites;
+use crate::read::responses::Responses;
+use crate::refresh::attempts::Attempts;
+use crate::refresh::clock_watch::ClockWatch;
+use crate::refresh::former::FormerProcesses;
+use crate::refresh::running::Running;
+use crate::refresh::tasks::RefreshTasks;
+use crate::refresh::version_file::VersionFiles;
+use crate::{
     Accounts, Datasets, Deliveries, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins, Lookups,
     Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
-use crate::storage::cache::PartCache;
-use crate::storage::free_space::DiskReserve;
-use crate::storage::store::Store;
 
 pub(super) struct Rooms {
     pub(super) parts: Parts,

@@ -1,16 +1,16 @@
 //! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
-//! ([`crate::service::Datasets::save_alternate`]), if nobody has saved or deleted one since.
+//! ([`crate::Datasets::save_alternate`]), if nobody has saved or deleted one since.
 
 use std::sync::Arc;
 
+use strata_catalog::Resolved;
+use strata_encode::ContentCoding;
 use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::user::User;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-use crate::catalog::Resolved;
-use crate::encode::ContentCoding;
-use crate::service::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
+use crate::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
 
 pub struct Pulled {
     pub version: VersionNumber,

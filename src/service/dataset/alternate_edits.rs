@@ -2,7 +2,7 @@
 //!
 //! 1. The edits are laid out by position, which checks them against the length of the list.
 //! 2. Where the list is the version's, or one that was edited before, what no edit touched stays in the version's file:
-//!    the new file holds what edits brought, and says which rows make the list ([`crate::storage::editing`]).
+//!    the new file holds what edits brought, and says which rows make the list ([`strata_format::editing`]).
 //! 3. Any other list, and one of which little would stay, is written whole. It is read unit by unit on the engine's
 //!    threads; each unit becomes a block of lines in which the edits are made. Another thread puts the blocks into a
 //!    spool, two blocks behind at most, so that memory is bounded for any list.
@@ -14,28 +14,28 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use strata_catalog::VersionRecord;
+use strata_format::edit::BaseFile;
+use strata_format::editing::{self, EditLimits, EditPlan, Slot, Slots};
+use strata_format::reader::VersionReader;
+use strata_format::writer::ROW_GROUP_ROWS;
+use strata_ingest::SourceError;
+use strata_query::fetch::documents;
+use strata_query::fetch::selection::Positions;
+use strata_runtime::priority::Work;
+use strata_store::StorageError;
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::index::IndexSettings;
 use strata_types::user::User;
 use strata_types::version::{VersionFile, VersionNumber};
 use tokio::sync::mpsc;
 
-use crate::catalog::VersionRecord;
-use crate::priority::Work;
-use crate::query::fetch::documents;
-use crate::query::fetch::selection::Positions;
-use crate::service::dataset::Datasets;
-use crate::service::dataset::alternates::{AlternateError, Current, EditError, EditProblem};
-use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
-use crate::service::refresh::tasks::on_thread;
-use crate::service::refresh::version_file::WrittenFile;
-use crate::service::{BodyRoom, RefreshError, Weight};
-use crate::source::SourceError;
-use crate::storage::StorageError;
-use crate::storage::edit::BaseFile;
-use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
-use crate::storage::reader::VersionReader;
-use crate::storage::writer::ROW_GROUP_ROWS;
+use crate::dataset::Datasets;
+use crate::dataset::alternates::{AlternateError, Current, EditError, EditProblem};
+use crate::refresh::ingest::{PushedEntities, RefreshPermit};
+use crate::refresh::tasks::on_thread;
+use crate::refresh::version_file::WrittenFile;
+use crate::{BodyRoom, RefreshError, Weight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
@@ -57,7 +57,7 @@ const AHEAD: usize = 2;
 
 impl Datasets {
     /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
-    /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::service::alternate_etag). `room` is
+    /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::alternate_etag). `room` is
     /// that of the edits' memory. Dropping it cancels nothing.
     pub async fn edit_alternate(
         self: &Arc<Self>,

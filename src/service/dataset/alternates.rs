@@ -1,7 +1,7 @@
 //! Alternates: a second entity list that a version may have, saved and deleted as a whole.
 //!
 //! An alternate is a file of its own; one that was edited refers to the version's file, too, for the entities that no
-//! edit touched ([`crate::storage::editing`]). A save writes it where nobody looks, then one transaction of the catalog
+//! edit touched ([`strata_format::editing`]). A save writes it where nobody looks, then one transaction of the catalog
 //! makes it the version's: every read sees the one before or the one after. The file of an alternate that was replaced
 //! or deleted stays for the reads that began before, and goes with a sweep.
 
@@ -9,18 +9,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use strata_catalog::{AlternateBase, VersionRecord};
+use strata_ingest::SourceError;
+use strata_store::budget::SpoolFull;
 use strata_types::dataset::Dataset;
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::index::IndexSettings;
 use strata_types::user::User;
 use strata_types::version::{Version, VersionNumber};
 
-use crate::catalog::{AlternateBase, VersionRecord};
-use crate::service::dataset::Datasets;
-use crate::service::refresh::version_file::WrittenFile;
-use crate::service::{ManageError, PushedEntities, RefreshError, Refused};
-use crate::source::SourceError;
-use crate::storage::budget::SpoolFull;
+use crate::dataset::Datasets;
+use crate::refresh::version_file::WrittenFile;
+use crate::{ManageError, PushedEntities, RefreshError, Refused};
 
 /// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
 #[derive(Debug, thiserror::Error)]

@@ -3,15 +3,15 @@
 //! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A
 //! file goes only when neither names it any more.
 
+use strata_catalog::AlternateBase;
 use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
 use strata_types::ids::DatasetId;
 use strata_types::secret::Secret;
 use strata_types::user::User;
 use strata_types::version::Version;
 
-use crate::catalog::AlternateBase;
-use crate::service::dataset::{Datasets, OwnedDataset};
-use crate::service::manage::ManageError;
+use crate::dataset::{Datasets, OwnedDataset};
+use crate::manage::ManageError;
 
 impl Datasets {
     /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's

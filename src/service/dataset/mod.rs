@@ -9,6 +9,8 @@ pub(crate) mod profile;
 
 use std::sync::Arc;
 
+use strata_catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
+use strata_query::Engine;
 use strata_types::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility,
 };
@@ -19,10 +21,8 @@ use strata_types::secret::Secret;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
 
-use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
-use crate::query::Engine;
-use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::{Client, Refreshes};
+use crate::manage::{ManageError, OwnerWrites};
+use crate::{Client, Refreshes};
 
 const SHOWN_ATTEMPTS: u32 = 10;
 

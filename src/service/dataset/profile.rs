@@ -6,16 +6,16 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use strata_catalog::Resolved;
+use strata_format::profile::{ProfileSummary, StoredProfile};
+use strata_format::reader::VersionReader;
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 use utoipa::ToSchema;
 
-use crate::catalog::Resolved;
-use crate::service::admission::{Permit, Weight};
-use crate::service::{Admitted, Client, Holder, ReadError, Reads};
-use crate::storage::profile::{ProfileSummary, StoredProfile};
-use crate::storage::reader::VersionReader;
+use crate::admission::{Permit, Weight};
+use crate::{Admitted, Client, Holder, ReadError, Reads};
 
 /// A description of the contents of a version or its alternate.
 #[derive(Clone, Debug, Serialize, ToSchema)]

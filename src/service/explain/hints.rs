@@ -2,6 +2,13 @@
 
 use std::collections::HashSet;
 
+use strata_format::profile::{PathIndex, StoredProfile};
+use strata_format::reader::VersionReader;
+use strata_query::cost;
+use strata_query::fetch::reshape::Reshape;
+use strata_query::scan::access::{self, Access};
+use strata_query::scan::predicate::Predicate;
+use strata_query::scan::report::AccessName;
 use strata_types::path::Path;
 use strata_types::request::{PathValue, RangeBound, ReadRequest};
 use strata_types::similar;
@@ -9,14 +16,7 @@ use strata_types::source::foreign_delimiter;
 
 use super::text::size;
 use super::{Explanation, IgnoredParameter};
-use crate::query::cost;
-use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::access::{self, Access};
-use crate::query::scan::predicate::Predicate;
-use crate::query::scan::report::AccessName;
-use crate::service::read::hints::{self, Comparable, deep_sort_hint};
-use crate::storage::profile::{PathIndex, StoredProfile};
-use crate::storage::reader::VersionReader;
+use crate::read::hints::{self, Comparable, deep_sort_hint};
 
 /// How a path gets a shredded column. The dashboard puts a link behind it.
 const INDEX: &str = "To index the path in later versions, list it in `index.always`";

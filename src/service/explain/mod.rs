@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
+use strata_catalog::Resolved;
+use strata_format::reader_metrics::{Lookups, ReaderMetrics};
 use strata_types::ids::DatasetId;
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
-use crate::catalog::Resolved;
-use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::Taker;
-use crate::service::read::hints::asks_for_types;
-use crate::service::read::observer::{Observer, StageName};
-use crate::service::read::{Answer, AnswerBody, InspectError, Reads};
-use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
-use crate::storage::reader_metrics::{Lookups, ReaderMetrics};
-
+use crate::admission::capacity::Capacity;
+use crate::export_cache::Taker;
+use crate::read::hints::asks_for_types;
+use crate::read::observer::{Observer, StageName};
+use crate::read::{Answer, AnswerBody, InspectError, Reads};
+use crate::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
 use record::{
     AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime, WorkUse, microseconds,
 };

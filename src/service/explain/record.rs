@@ -5,14 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use strata_query::distribute::DistributedUse;
+use strata_query::explain::PlanOperator;
+use strata_query::scan::report::ScanUse;
 use utoipa::ToSchema;
 
-use crate::query::distribute::DistributedUse;
-use crate::query::explain::PlanOperator;
-use crate::query::scan::report::ScanUse;
-use crate::service::admission::Weight;
-use crate::service::export_cache::ExportState;
-use crate::service::read::observer::StageName;
+use crate::admission::Weight;
+use crate::export_cache::ExportState;
+use crate::read::observer::StageName;
 
 /// An explanation of a request: its plans, and the cost of running them.
 #[derive(Clone, Debug, Serialize, ToSchema)]

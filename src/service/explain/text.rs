@@ -3,15 +3,15 @@
 use std::fmt::{self, Formatter};
 
 use indicatif::{HumanBytes, HumanCount};
+use strata_query::distribute::{DistributedUse, NodeUse};
+use strata_query::explain::PlanOperator;
+use strata_query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use strata_types::text::is_invisible;
 
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse};
-use crate::query::distribute::{DistributedUse, NodeUse};
-use crate::query::explain::PlanOperator;
-use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
-use crate::service::admission::Weight;
-use crate::service::export_cache::ExportState;
+use crate::admission::Weight;
+use crate::export_cache::ExportState;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionSelector;
 
-use crate::service::{CacheKey, Holder, locked};
+use crate::{CacheKey, Holder, locked};
 
 /// Asks that make it often.
 const OFTEN: usize = 3;
@@ -129,7 +129,7 @@ impl AskedExports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::rate_limit::Client;
+    use crate::rate_limit::Client;
 
     fn export(limit: u64, holder: u8) -> AskedExport {
         AskedExport {

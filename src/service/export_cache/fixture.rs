@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use strata_config as config;
+use strata_store::free_space::DiskReserve;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::config;
-use crate::service::admission::Admission;
-use crate::service::admission::capacity::{Capacity, test_engine};
-use crate::service::admission::tenants::TenantNumbers;
-use crate::service::export_cache::index::Entry;
-use crate::service::export_cache::room::Room;
-use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
-use crate::service::maintenance::scratch::Scratch;
-use crate::service::{CacheKey, ReadError};
-use crate::storage::free_space::DiskReserve;
+use crate::admission::Admission;
+use crate::admission::capacity::{Capacity, test_engine};
+use crate::admission::tenants::TenantNumbers;
+use crate::export_cache::index::Entry;
+use crate::export_cache::room::Room;
+use crate::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
+use crate::maintenance::scratch::Scratch;
+use crate::{CacheKey, ReadError};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use strata_store::free_space::{DiskReserve, Looks};
 use tokio::sync::{Semaphore, watch};
 
-use crate::service::export_cache::MOST_FILES;
-use crate::service::export_cache::progress::{MadeFile, Progress};
-use crate::service::export_cache::room::{Room, Space};
-use crate::service::maintenance::scratch::Scratch;
-use crate::service::{CacheKey, Holder, locked};
-use crate::storage::free_space::{DiskReserve, Looks};
+use crate::export_cache::MOST_FILES;
+use crate::export_cache::progress::{MadeFile, Progress};
+use crate::export_cache::room::{Room, Space};
+use crate::maintenance::scratch::Scratch;
+use crate::{CacheKey, Holder, locked};
 
 pub(super) struct Files {
     index: Mutex<Index>,
@@ -153,7 +153,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::service::export_cache::fixture::{HOUR, chunks, setup};
+    use crate::export_cache::fixture::{HOUR, chunks, setup};
 
     #[tokio::test]
     async fn what_was_used_least_recently_goes_unless_it_is_read() {

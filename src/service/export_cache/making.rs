@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
+use strata_runtime::blocking::{blocking, with_blocking_calls};
+use strata_store::free_space::LOOK_BYTES;
 use tokio::sync::watch;
 
-use crate::blocking::{blocking, with_blocking_calls};
-use crate::service::admission::Admission;
-use crate::service::export_cache::checksums::Sums;
-use crate::service::export_cache::index::{Entry, Files};
-use crate::service::export_cache::progress::{Head, MadeFile, Progress, Totals, remove, vanished};
-use crate::service::export_cache::room::Space;
-use crate::service::{CacheKey, Holder, ReadError};
-use crate::storage::free_space::LOOK_BYTES;
+use crate::admission::Admission;
+use crate::export_cache::checksums::Sums;
+use crate::export_cache::index::{Entry, Files};
+use crate::export_cache::progress::{Head, MadeFile, Progress, Totals, remove, vanished};
+use crate::export_cache::room::Space;
+use crate::{CacheKey, Holder, ReadError};
 
 /// How often a making that nobody waits for looks whether it is in anybody's way.
 const LOOK: Duration = Duration::from_millis(100);
@@ -261,12 +261,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::service::export_cache::Exports;
-    use crate::service::export_cache::fixture::{
-        HOUR, LATE, NO_SHARES, boundless, chunks, read, sent, setup, setup_on,
-    };
-    use crate::service::maintenance::scratch::Scratch;
-    use crate::storage::free_space::DiskReserve;
+    use crate::export_cache::Exports;
+    use crate::export_cache::fixture::{HOUR, LATE, NO_SHARES, boundless, chunks, read, sent, setup, setup_on};
+    use crate::maintenance::scratch::Scratch;
+    use strata_store::free_space::DiskReserve;
 
     #[tokio::test]
     async fn requests_for_the_same_export_share_one_making() {

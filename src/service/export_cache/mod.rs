@@ -6,9 +6,9 @@
 //! 2. Readers follow the file: each reads at its own pace what is written, in chunks, and waits for more. So nothing is
 //!    buffered for a slow one, and the first byte need not wait for the last. Who wants a part waits for the end, since
 //!    only then the length is known.
-//! 3. Room is taken as the file grows, for whom it is made ([`crate::service::export_cache::room`]). Where there is
+//! 3. Room is taken as the file grows, for whom it is made ([`crate::export_cache::room`]). Where there is
 //!    none left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
-//!    The disk has to keep its reserve, too ([`crate::storage::free_space`]): where it is short, for an export or for
+//!    The disk has to keep its reserve, too ([`strata_store::free_space`]): where it is short, for an export or for
 //!    anything else, files that nobody reads are dropped.
 //! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at
 //!    once where others wait for what it takes, or where it would be another one of the same client.
@@ -18,7 +18,7 @@
 //! given up.
 //!
 //! Each process has a directory of its own below `exports/` in the data directory
-//! ([`crate::service::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
+//! ([`crate::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
 //! store share exports there ([`shared`]): one makes an export, and the others fetch it into their directories.
 //!
 //! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
@@ -43,17 +43,19 @@ use tokio::sync::watch;
 pub(crate) use self::making::{Content, Make, Taker};
 pub use self::serving::Export;
 pub(crate) use self::shared::SharedExports;
-use crate::config;
-use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::checksums::{BLOCK_BYTES, Sums};
-use crate::service::export_cache::index::{Entry, Files};
-use crate::service::export_cache::making::Making;
-pub(crate) use crate::service::export_cache::progress::Totals;
-use crate::service::export_cache::progress::{Progress, vanished};
-use crate::service::export_cache::room::Room;
-use crate::service::maintenance::scratch::Scratch;
-use crate::service::{CacheKey, ReadError};
-use crate::storage::free_space::DiskReserve;
+use strata_config as config;
+
+use crate::admission::capacity::Capacity;
+use crate::export_cache::checksums::{BLOCK_BYTES, Sums};
+use crate::export_cache::index::{Entry, Files};
+use crate::export_cache::making::Making;
+pub(crate) use crate::export_cache::progress::Totals;
+use strata_store::free_space::DiskReserve;
+
+use crate::export_cache::progress::{Progress, vanished};
+use crate::export_cache::room::Room;
+use crate::maintenance::scratch::Scratch;
+use crate::{CacheKey, ReadError};
 
 /// Files in the cache, however small: what a directory holds well.
 const MOST_FILES: usize = 4_096;

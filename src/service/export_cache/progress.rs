@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::service::export_cache::checksums::Sums;
-use crate::service::lookup::error::ReadError;
-use crate::storage::StorageError;
+use strata_store::StorageError;
+
+use crate::export_cache::checksums::Sums;
+use crate::lookup::error::ReadError;
 
 #[derive(Clone)]
 pub(super) enum Progress {

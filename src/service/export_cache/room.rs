@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 
-use crate::config;
-use crate::service::admission::holder::Holder;
+use strata_config as config;
+
+use crate::admission::holder::Holder;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Space {
@@ -144,7 +145,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::rate_limit::Client;
+    use crate::rate_limit::Client;
     use strata_types::ids::UserId;
 
     const FAIR: config::Fair = config::Fair { share_percent: 50, user_percent: 25, space_percent: 75 };

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use strata_runtime::blocking::blocking;
+use strata_store::directory;
+use strata_store::shortage::Shortage;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::blocking::blocking;
-use crate::service::admission::Permit;
-use crate::service::export_cache::checksums::Sums;
-use crate::service::export_cache::index::Files;
-use crate::service::export_cache::making::{Make, Taker};
-use crate::service::export_cache::progress::{Head, Progress, Totals, unreadable, vanished};
-use crate::service::{CacheKey, ReadError};
-use crate::storage::directory;
-use crate::storage::shortage::Shortage;
+use crate::admission::Permit;
+use crate::export_cache::checksums::Sums;
+use crate::export_cache::index::Files;
+use crate::export_cache::making::{Make, Taker};
+use crate::export_cache::progress::{Head, Progress, Totals, unreadable, vanished};
+use crate::{CacheKey, ReadError};
 
 /// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
 pub struct Export {
@@ -225,9 +225,9 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::service::export_cache::Content;
-    use crate::service::export_cache::checksums::BLOCK_BYTES;
-    use crate::service::export_cache::fixture::{HOUR, SEVEN, Setup, chunks, read, sent, setup};
+    use crate::export_cache::Content;
+    use crate::export_cache::checksums::BLOCK_BYTES;
+    use crate::export_cache::fixture::{HOUR, SEVEN, Setup, chunks, read, sent, setup};
 
     #[tokio::test]
     async fn a_reader_gets_what_is_written_before_the_end_and_at_its_own_pace() {

@@ -10,8 +10,8 @@ use strata_types::request::ReadRequest;
 #[cfg(test)]
 use strata_types::version::{VersionFile, VersionNumber};
 
-use crate::service::lookup::Admitted;
-use crate::service::rate_limit::ExportId;
+use crate::lookup::Admitted;
+use crate::rate_limit::ExportId;
 
 /// Raise it when an encoder writes other bytes for the same entities: it voids what clients and caches hold.
 const ENCODER_VERSION: u32 = 4;
@@ -107,7 +107,7 @@ impl Admitted {
             version: VersionNumber::new(1),
             alt: false,
             file: VersionFile { id, path, size_bytes: 0, entity_count: 0, content_hash },
-            holder: crate::service::Holder::Operator,
+            holder: crate::Holder::Operator,
         }
     }
 }

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use moka::future::Cache;
+use strata_catalog::{CatalogError, Resolved};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
-use crate::catalog::{CatalogError, Resolved};
-use crate::service::lookup::error::ReadError;
+use crate::lookup::error::ReadError;
 
 /// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.
 pub(super) const FRESH: Duration = Duration::from_millis(500);
@@ -53,7 +53,7 @@ impl CatalogCache {
 
     /// What `ask` says of a target ([`Catalog::resolve_read`]), or what is kept of it if that is fresh.
     ///
-    /// [`Catalog::resolve_read`]: crate::catalog::Catalog::resolve_read
+    /// [`Catalog::resolve_read`]: strata_catalog::Catalog::resolve_read
     pub(super) async fn resolve<F>(
         &self,
         id: DatasetId,

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use strata_catalog::{CatalogError, Unavailability};
+use strata_encode::EntityTooLarge;
 use strata_json::TooManyColumns;
+use strata_query::QueryError;
+use strata_store::StorageError;
 use strata_types::dataset::Dataset;
 use strata_types::path::Path;
 use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
-use crate::catalog::{CatalogError, Unavailability};
-use crate::encode::EntityTooLarge;
-use crate::query::QueryError;
-use crate::service::admission::semaphore::Refused;
-use crate::storage::StorageError;
+use crate::admission::semaphore::Refused;
 
 /// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
 #[derive(Clone, Debug, thiserror::Error)]

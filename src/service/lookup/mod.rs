@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use strata_catalog::{Catalog, CatalogError, Changes, Resolved};
+use strata_runtime::metrics::metrics;
 use strata_types::causes::Causes;
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
@@ -17,12 +19,10 @@ use strata_types::user::User;
 use strata_types::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use tokio::sync::Notify;
 
-use crate::catalog::{Catalog, CatalogError, Changes, Resolved};
-use crate::metrics::metrics;
-use crate::service::admission::catalog::CatalogGates;
-use crate::service::lookup::catalog_cache::{CatalogCache, FRESH};
-use crate::service::lookup::error::ReadError;
-use crate::service::{Client, Holder};
+use crate::admission::catalog::CatalogGates;
+use crate::lookup::catalog_cache::{CatalogCache, FRESH};
+use crate::lookup::error::ReadError;
+use crate::{Client, Holder};
 
 /// Before changes by other processes are listened for again, at most.
 const HEAR_AGAIN: Duration = Duration::from_secs(2);

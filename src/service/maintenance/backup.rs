@@ -17,16 +17,16 @@ use std::pin::pin;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::{Catalog, CatalogError, ListedFile};
+use strata_config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
+use strata_store::store::{self, S3Options, Store};
+use strata_store::{StorageError, durable};
 use strata_types::ids::FileId;
 use strata_types::version::VersionFile;
 use tokio::io::AsyncWriteExt;
 
-use crate::catalog::{Catalog, CatalogError, ListedFile};
-use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
-use crate::service::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
-use crate::service::maintenance::{Maintenance, recorded_files};
-use crate::storage::store::{self, S3Options, Store};
-use crate::storage::{StorageError, durable};
+use crate::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
+use crate::maintenance::{Maintenance, recorded_files};
 
 /// The file that marks a data directory which is a backup that was not finished.
 pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";

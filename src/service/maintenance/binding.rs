@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use strata_catalog::{Catalog, CatalogError, Installation};
+use strata_config::{Config, VERSIONS_FOLDER};
+use strata_store::StorageError;
+use strata_store::store::{self, IDENTITY, S3Options, Store};
 use strata_types::causes::Causes;
 
-use crate::catalog::{Catalog, CatalogError, Installation};
-use crate::config::{Config, VERSIONS_FOLDER};
-use crate::service::maintenance::pages_of;
-use crate::storage::StorageError;
-use crate::storage::store::{self, IDENTITY, S3Options, Store};
+use crate::maintenance::pages_of;
 
 /// Files that are looked up to tell whether a store without an identity is the catalog's.
 const COMPARED: usize = 100;

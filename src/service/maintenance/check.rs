@@ -10,18 +10,18 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::{CatalogError, FileReference, ListedFile};
+use strata_config::VERSIONS_FOLDER;
+use strata_format::cache::PartCache;
+use strata_format::reader::{Unbounded, VersionReader};
+use strata_format::verify;
+use strata_store::StorageError;
+use strata_store::shortage::Shortage;
+use strata_store::store::Store;
 use strata_types::ids::{FileId, HoldId};
 use strata_types::version::VersionFile;
 
-use crate::catalog::{CatalogError, FileReference, ListedFile};
-use crate::config::VERSIONS_FOLDER;
-use crate::service::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
-use crate::storage::StorageError;
-use crate::storage::cache::PartCache;
-use crate::storage::reader::{Unbounded, VersionReader};
-use crate::storage::shortage::Shortage;
-use crate::storage::store::Store;
-use crate::storage::verify;
+use crate::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
 
 /// How long files stay held without a sign of life from who holds them.
 const HELD: Duration = Duration::from_secs(180);
@@ -164,7 +164,7 @@ impl Maintenance {
             checked.damaged += 1;
             tell(&Finding::Dangling(reference));
         }
-        let at_once = crate::priority::processors().max(2);
+        let at_once = strata_runtime::priority::processors().max(2);
         let mut listed = pin!(recorded_files(&self.catalog, None));
         let mut reading = FuturesUnordered::new();
         while let Some(ListedFile { id, file }) = listed.try_next().await? {

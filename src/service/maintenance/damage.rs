@@ -1,18 +1,18 @@
 //! Logs version files that cannot be read: the file, its damage, and every version that needs it. So an operator knows
 //! what to restore.
 //!
-//! Readers report ([`crate::storage::cache::PartCache::reporting`]), and fail or do without; they wait for nobody. A
+//! Readers report ([`strata_format::cache::PartCache::reporting`]), and fail or do without; they wait for nobody. A
 //! task of the process looks up who needs the file, and logs it: once a minute for each file, however many reads fail.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use strata_catalog::{Catalog, CatalogError};
+use strata_format::cache::{DamageReport, Loss};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, CatalogError};
-use crate::service::maintenance::check::for_people;
-use crate::storage::cache::{DamageReport, Loss};
+use crate::maintenance::check::for_people;
 
 /// Reports that wait. More are dropped; the reads fail all the same.
 pub(crate) const WAITING: usize = 64;

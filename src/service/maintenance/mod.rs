@@ -17,13 +17,13 @@ use std::sync::Arc;
 use futures::stream::{self, Stream, TryStreamExt};
 use object_store::ObjectMeta;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::{Catalog, CatalogError, ListedFile};
+use strata_config::Config;
+use strata_store::StorageError;
+use strata_store::store::Store;
 use strata_types::ids::FileId;
 
-use crate::catalog::{Catalog, CatalogError, ListedFile};
-use crate::config::Config;
-use crate::service::maintenance::binding::StoreBinding;
-use crate::storage::StorageError;
-use crate::storage::store::Store;
+use crate::maintenance::binding::StoreBinding;
 
 pub struct Maintenance {
     pub(crate) config: Arc<Config>,

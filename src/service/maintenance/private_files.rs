@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Config;
+use strata_config::Config;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenToOthers {

@@ -6,15 +6,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use strata_catalog::CatalogError;
+use strata_runtime::blocking::with_blocking_calls;
+use strata_store::StorageError;
+use strata_store::shortage::Shortage;
 use strata_types::causes::chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::blocking::with_blocking_calls;
-use crate::catalog::CatalogError;
-use crate::service::maintenance::binding::StoreBinding;
-use crate::storage::StorageError;
-use crate::storage::shortage::Shortage;
+use crate::maintenance::binding::StoreBinding;
 
 /// How long a part may take before it counts as not ready. Below the usual patience of a prober.
 const WITHIN: Duration = Duration::from_secs(4);

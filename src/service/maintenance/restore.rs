@@ -16,20 +16,20 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
+use strata_config::{CATALOG_FILE, Config, STORE_FOLDER};
+use strata_store::store::{self, S3Options, Store};
+use strata_store::{StorageError, durable};
 use strata_types::version::VersionFile;
 
-use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
-use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
-use crate::service::maintenance::backup::{
+use crate::maintenance::backup::{
     FileFailure, INCOMPLETE, OnDamage, UnusableFile, first_damage, is_inside, passed_over,
 };
-use crate::service::maintenance::binding::{BindingError, bind, open_store};
-use crate::service::maintenance::check::{CheckDepth, inspect};
-use crate::service::maintenance::recorded_files;
-use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
-use crate::service::version_path;
-use crate::storage::store::{self, S3Options, Store};
-use crate::storage::{StorageError, durable};
+use crate::maintenance::binding::{BindingError, bind, open_store};
+use crate::maintenance::check::{CheckDepth, inspect};
+use crate::maintenance::recorded_files;
+use crate::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
+use crate::version_path;
 
 /// Bytes of a part of an upload.
 const PART_BYTES: usize = 8 << 20;

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::service::locked;
-use crate::storage::durable;
+use strata_store::durable;
+
+use crate::locked;
 
 const PREFIX: &str = "process-";
 
@@ -30,7 +31,7 @@ const ABOVE: usize = 1;
 pub(crate) const EXPORTS_FOLDER: &str = "exports";
 
 /// The folder of ranges of version files in the data directory. Processes have folders in it that the next ones take
-/// over ([`crate::storage::disk_cache`]).
+/// over ([`strata_store::disk_cache`]).
 pub(crate) const RANGES_FOLDER: &str = "cache";
 
 pub(crate) struct Scratch {

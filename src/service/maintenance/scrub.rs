@@ -15,19 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::TryStreamExt;
+use strata_catalog::{FileReference, ListedFile};
+use strata_format::cache::PartCache;
+use strata_format::reader::{Pace, VersionReader};
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
+use strata_store::store::Store;
 use strata_types::ids::FileId;
 use strata_types::version::VersionFile;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::catalog::{FileReference, ListedFile};
-use crate::metrics::metrics;
-use crate::service::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
-use crate::service::maintenance::{Maintenance, recorded_files};
-use crate::storage::StorageError;
-use crate::storage::cache::PartCache;
-use crate::storage::reader::{Pace, VersionReader};
-use crate::storage::store::Store;
+use crate::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
+use crate::maintenance::{Maintenance, recorded_files};
 
 /// Other files of the same entities that are looked at when one is damaged.
 const ALIKE: u32 = 10;

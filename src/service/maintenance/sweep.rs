@@ -15,11 +15,11 @@
 //!    one makes the rest. Objects in their folder that nothing names go as in 2, when they are old enough.
 //! 5. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
-//! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files
+//! A store that does not hold the catalog's identity ([`crate::maintenance::binding`]) is not swept: its files
 //! may be another one's.
 //!
 //! A writer's reservation protects its file. A read has no reservation. The age protects it, because it is more than
-//! the longest read takes ([`crate::config::Config::longest_read`]), and a read that still uses a file began when a
+//! the longest read takes ([`strata_config::Config::longest_read`]), and a read that still uses a file began when a
 //! version named it. A hold (a backup, a check) stops all removals.
 //!
 //! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
@@ -34,14 +34,14 @@ use chrono::{DateTime, Utc};
 use futures::TryStreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
+use strata_catalog::{Catalog, CatalogError, ExportRoom};
+use strata_config::{Config, SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
+use strata_store::store::Store;
 
-use crate::catalog::{Catalog, CatalogError, ExportRoom};
-use crate::config::{Config, SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
-use crate::metrics::metrics;
-use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
-use crate::service::maintenance::{Maintenance, pages_of};
-use crate::storage::StorageError;
-use crate::storage::store::Store;
+use crate::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
+use crate::maintenance::{Maintenance, pages_of};
 
 /// Files that are looked up, or whose records are removed, at a time.
 const PAGE: u32 = 100;
@@ -104,7 +104,7 @@ impl Maintenance {
     /// whatever the number of files; the store's `versions/` folder is listed once.
     ///
     /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
-    /// [`crate::config::Config::longest_read`] while anything reads.
+    /// [`strata_config::Config::longest_read`] while anything reads.
     ///
     /// A file that cannot be removed is no error, it is told of.
     pub async fn sweep(&self, older_than: Duration, tell: Tell<'_>) -> Result<Swept, SweepError> {

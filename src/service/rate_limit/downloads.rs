@@ -19,8 +19,8 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::service::locked;
-use crate::service::rate_limit::{Bucket, Client, ExportId, ExportPart};
+use crate::locked;
+use crate::rate_limit::{Bucket, Client, ExportId, ExportPart};
 
 pub(super) const LASTING: Duration = Duration::from_secs(15 * 60);
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::service::locked;
-use crate::service::rate_limit::downloads::{DownloadCapacity, Downloads};
-use crate::service::rate_limit::{
+use crate::locked;
+use crate::rate_limit::downloads::{DownloadCapacity, Downloads};
+use crate::rate_limit::{
     Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
     WINDOW,
 };

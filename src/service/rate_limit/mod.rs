@@ -3,8 +3,8 @@
 //! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] with others in
 //! Redis. One download of an export in ranges counts once: [`downloads`].
 //!
-//! [`MemoryRateLimiter`]: crate::service::MemoryRateLimiter
-//! [`SharedRateLimiter`]: crate::service::SharedRateLimiter
+//! [`MemoryRateLimiter`]: crate::MemoryRateLimiter
+//! [`SharedRateLimiter`]: crate::SharedRateLimiter
 
 mod downloads;
 pub(crate) mod memory;
@@ -14,8 +14,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-
-use crate::config::Limits;
+use strata_config::Limits;
 
 /// How long a window lasts, from its first counted request.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);

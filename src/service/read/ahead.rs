@@ -21,17 +21,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use strata_runtime::metrics::metrics;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionSelector;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::metrics;
-use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::asked::{AskedExport, AskedExports};
-use crate::service::export_cache::{ExportState, MadeAhead};
-use crate::service::lookup::{Admitted, admit};
-use crate::service::read::Reads;
-use crate::service::{CacheKey, Holder};
+use crate::admission::capacity::Capacity;
+use crate::export_cache::asked::{AskedExport, AskedExports};
+use crate::export_cache::{ExportState, MadeAhead};
+use crate::lookup::{Admitted, admit};
+use crate::read::Reads;
+use crate::{CacheKey, Holder};
 
 /// How often it looks for changes of other processes.
 const LOOK: Duration = Duration::from_secs(10);

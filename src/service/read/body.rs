@@ -3,10 +3,10 @@
 //! The selection is cut into units. Each is fetched, reshaped and encoded by itself on the engine's threads, a few at
 //! once; their bytes are given in order. So memory is a few units, whatever the size of the answer, and a slow
 //! reader stops the work. An answer of one unit is whole; others are streamed, at the pace of their readers
-//! ([`crate::service::read::stream`]) and admitted by [`crate::service::admission`].
+//! ([`crate::read::stream`]) and admitted by [`crate::admission`].
 //!
 //! A table needs its columns first. The file tells those of all entities. Of others, one pass over the same units finds
-//! them. Typed columns need their types, too ([`crate::service::read::column_types`]).
+//! them. Typed columns need their types, too ([`crate::read::column_types`]).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use strata_config as config;
+use strata_encode::{self as encode, Encode, EntityBound};
+use strata_format::reader::VersionReader;
 use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
+use strata_query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
+use strata_query::fetch::reshape::Reshape;
+use strata_query::fetch::selection::Selection;
+use strata_query::{Engine, QueryError};
+use strata_runtime::metrics::metrics;
 use strata_types::request::{Format, ReadRequest};
 
-use crate::config;
-use crate::encode::{self, Encode, EntityBound};
-use crate::metrics::metrics;
-use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
-use crate::query::fetch::reshape::Reshape;
-use crate::query::fetch::selection::Selection;
-use crate::query::{Engine, QueryError};
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Permit, WHOLE_BYTES, Weight};
-use crate::service::export_cache::Taker;
-use crate::service::lookup::error::ReadError;
-use crate::service::read::AnswerBody;
-use crate::service::read::column_types::column_types;
-use crate::service::read::observer::Observer;
-use crate::service::read::parquet;
-use crate::service::read::source::{Source, in_order};
-use crate::service::read::stream::{EXPANSION, Paced};
-use crate::storage::reader::VersionReader;
+use crate::admission::capacity::Capacity;
+use crate::admission::{Permit, WHOLE_BYTES, Weight};
+use crate::export_cache::Taker;
+use crate::lookup::error::ReadError;
+use crate::read::AnswerBody;
+use crate::read::column_types::column_types;
+use crate::read::observer::Observer;
+use crate::read::parquet;
+use crate::read::source::{Source, in_order};
+use crate::read::stream::{EXPANSION, Paced};
 
 pub(crate) struct BodyMaker<'a> {
     pub capacity: &'a Capacity,

@@ -10,14 +10,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::stream::TryStreamExt;
+use strata_encode::{ColumnType, Typing};
+use strata_format::profile::{PathRecord, StoredProfile};
 use strata_json::Columns;
+use strata_query::Engine;
 use strata_types::path::Path;
 
-use crate::encode::{ColumnType, Typing};
-use crate::query::Engine;
-use crate::service::lookup::error::ReadError;
-use crate::service::read::source::{Source, in_order};
-use crate::storage::profile::{PathRecord, StoredProfile};
+use crate::lookup::error::ReadError;
+use crate::read::source::{Source, in_order};
 
 pub(crate) async fn column_types(
     engine: &Engine,

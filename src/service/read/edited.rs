@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow::array::AsArray;
+use strata_format::reader::{BasePlace, VersionReader};
+use strata_store::StorageError;
 use strata_types::version::Version;
 
-use crate::service::lookup::error::ReadError;
-use crate::service::read::Reads;
-use crate::storage::StorageError;
-use crate::storage::reader::{BasePlace, VersionReader};
+use crate::lookup::error::ReadError;
+use crate::read::Reads;
 
 /// Entities whose hashes are compared, on each side. Where there are more, their numbers alone tell.
 const COMPARED: u64 = 4_096;

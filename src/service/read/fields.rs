@@ -9,19 +9,19 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use strata_format::profile::{PathFacts, PathIndex};
+use strata_format::reader::VersionReader;
 use strata_json::PathTree;
+use strata_query::fetch::reshape::{Reshape, ReshapeScratch};
+use strata_store::StorageError;
 use strata_types::path::Path;
 use strata_types::request::ReadRequest;
 use strata_types::similar;
 
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::service::admission::capacity::Capacity;
-use crate::service::read::Reads;
-use crate::service::read::body::within_time;
-use crate::service::{Admitted, ReadError, UnknownCause, UnknownField, Weight};
-use crate::storage::StorageError;
-use crate::storage::profile::{PathFacts, PathIndex};
-use crate::storage::reader::VersionReader;
+use crate::admission::capacity::Capacity;
+use crate::read::Reads;
+use crate::read::body::within_time;
+use crate::{Admitted, ReadError, UnknownCause, UnknownField, Weight};
 
 /// Unknown fields of which a refusal tells what may have been meant: each is compared with all paths.
 const EXPLAINED: usize = 3;
@@ -392,7 +392,7 @@ mod tests {
     }
 
     fn index() -> PathIndex {
-        use crate::storage::profile::{ProfileBuilder, ShreddingBounds};
+        use strata_format::profile::{ProfileBuilder, ShreddingBounds};
         use strata_types::index::IndexSettings;
 
         let mut profile = ProfileBuilder::default();

@@ -10,14 +10,14 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
+use strata_format::profile::{PathFacts, PathIndex};
+use strata_format::reader::VersionReader;
 use strata_json::{NumericValue, RangeLimit};
 use strata_types::path::Path;
 use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
-use crate::service::read::Reads;
-use crate::service::{Admitted, ReadError, Weight};
-use crate::storage::profile::{PathFacts, PathIndex};
-use crate::storage::reader::VersionReader;
+use crate::read::Reads;
+use crate::{Admitted, ReadError, Weight};
 
 /// Hints in an answer. A request may have a thousand range filters.
 const HINTS: usize = 10;

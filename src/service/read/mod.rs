@@ -1,6 +1,6 @@
-//! A read of a version, once its target is found ([`crate::service::lookup`]).
+//! A read of a version, once its target is found ([`crate::lookup`]).
 //!
-//! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
+//! Steps: select entities on the query engine; encode the selected documents ([`crate::read::body`]).
 
 pub(crate) mod ahead;
 pub(crate) mod body;
@@ -22,24 +22,24 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use strata_catalog::Catalog;
+use strata_config::Config;
+use strata_encode::{self as encode, ContentCoding};
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_query::{Outcome, cost};
+use strata_store::store::Store;
+use strata_store::{DirectoryGone, StorageError};
 use strata_types::path::Path;
 use strata_types::request::{Format, PathValue, RangeBound, ReadRequest};
 use strata_types::version::VersionFile;
 
-use crate::catalog::Catalog;
-use crate::config::Config;
-use crate::encode::{self, ContentCoding};
-use crate::query::{Outcome, cost};
-use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};
-use crate::service::read::body::{BodyMaker, within_time};
-use crate::service::read::observer::{Observer, StageName};
-use crate::service::read::responses::{Responses, coded};
-use crate::service::{Admitted, CacheKey, Lookups, ManageError, ReadError, Weight};
-use crate::storage::cache::PartCache;
-use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
-use crate::storage::{DirectoryGone, StorageError};
+use crate::admission::capacity::Capacity;
+use crate::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};
+use crate::read::body::{BodyMaker, within_time};
+use crate::read::observer::{Observer, StageName};
+use crate::read::responses::{Responses, coded};
+use crate::{Admitted, CacheKey, Lookups, ManageError, ReadError, Weight};
 
 pub struct Answer {
     /// Entities in the answer, or the count that it holds.
@@ -61,7 +61,7 @@ pub enum AnswerBody {
 }
 
 impl AnswerBody {
-    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         match self {
             AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
             AnswerBody::Stream(parts) => parts,

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use strata_format::reader::VersionReader;
+use strata_format::reader_metrics::ReaderMetrics;
+use strata_query::explain::Explained;
 use utoipa::ToSchema;
-
-use crate::query::explain::Explained;
-use crate::storage::reader::VersionReader;
-use crate::storage::reader_metrics::ReaderMetrics;
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -13,7 +13,7 @@
 //! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
 //! while the cells of the next one are found.
 //!
-//! [`Admission::parquet`]: crate::service::admission::Admission::parquet
+//! [`Admission::parquet`]: crate::admission::Admission::parquet
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -24,23 +24,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use strata_encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
 use strata_json::Columns;
+use strata_query::fetch::documents::Unit;
+use strata_query::fetch::spilled::SpilledBytes;
+use strata_query::{Engine, QueryError};
+use strata_runtime::metrics::metrics;
+use strata_runtime::priority::{Priority, SHORT_BYTES};
+use strata_store::shortage::Shortage;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
-use crate::metrics::metrics;
-use crate::priority::{Priority, SHORT_BYTES};
-use crate::query::fetch::documents::Unit;
-use crate::query::fetch::spilled::SpilledBytes;
-use crate::query::{Engine, QueryError};
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Permit, WHOLE_BYTES, accounted};
-use crate::service::export_cache::Taker;
-use crate::service::lookup::error::ReadError;
-use crate::service::read::AnswerBody;
-use crate::service::read::source::{Source, sent_by_task};
-use crate::storage::shortage::Shortage;
+use crate::admission::capacity::Capacity;
+use crate::admission::{Permit, WHOLE_BYTES, accounted};
+use crate::export_cache::Taker;
+use crate::lookup::error::ReadError;
+use crate::read::AnswerBody;
+use crate::read::source::{Source, sent_by_task};
 
 /// Bytes of cells of a part, besides those of its last entity; and the memory of one, which grows by doubling.
 const PART_BYTES: usize = 1 << 20;
@@ -488,10 +488,10 @@ fn failed(error: EncodeError) -> ReadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::service::admission::Admission;
-    use crate::service::admission::capacity::test_engine;
-    use crate::service::admission::tenants::TenantNumbers;
+    use crate::admission::Admission;
+    use crate::admission::capacity::test_engine;
+    use crate::admission::tenants::TenantNumbers;
+    use strata_config as config;
 
     const MEMORY_BYTES: usize = 64 << 20;
     const FOOTER_BYTES: usize = 1 << 20;

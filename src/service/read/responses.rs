@@ -6,7 +6,7 @@
 //! - Small compressed answers are kept: making them costs more than everything else. So are plain ones of hardly any
 //!   bytes, for a count may have cost a whole scan. Plain pages are kept from the second time on: making one from warm
 //!   documents costs little more than sending it, and most are asked for once.
-//! - Parquet exports come from the cache on disk ([`crate::service::export_cache`]) and are never compressed: they are
+//! - Parquet exports come from the cache on disk ([`crate::export_cache`]) and are never compressed: they are
 //!   already.
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
@@ -19,16 +19,16 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::FutureExt;
 use futures::stream::{BoxStream, TryStreamExt};
 use moka::future::Cache;
+use strata_encode::{self as encode, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
+use strata_query::QueryError;
 
-use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
-use crate::query::QueryError;
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Account, WHOLE_BYTES, accounted};
-use crate::service::read::body::encoded;
-use crate::service::read::single_flight::{SingleFlight, Work};
-use crate::service::read::source::sent_by_task;
-use crate::service::read::{Answer, AnswerBody};
-use crate::service::{CacheKey, ReadError, locked};
+use crate::admission::capacity::Capacity;
+use crate::admission::{Account, WHOLE_BYTES, accounted};
+use crate::read::body::encoded;
+use crate::read::single_flight::{SingleFlight, Work};
+use crate::read::source::sent_by_task;
+use crate::read::{Answer, AnswerBody};
+use crate::{CacheKey, ReadError, locked};
 
 const COMPRESSED_PARTS: usize = 2;
 

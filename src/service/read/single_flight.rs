@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 
-use crate::service::locked;
+use crate::locked;
 
 /// Entries beyond which those that nobody waits for are removed.
 const MOST_ENTRIES: usize = 1_024;

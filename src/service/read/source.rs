@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use strata_json::Columns;
+use strata_query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
+use strata_query::fetch::reshape::{Reshape, ReshapeScratch};
+use strata_query::fetch::selection::Positions;
+use strata_query::{Engine, QueryError};
 use tokio::sync::mpsc;
 
-use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::query::fetch::selection::Positions;
-use crate::query::{Engine, QueryError};
-use crate::service::lookup::error::ReadError;
+use crate::lookup::error::ReadError;
 
 pub(crate) struct Source {
     pub documents: SelectedDocuments,

@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt};
+use strata_query::QueryError;
+use strata_query::fetch::documents::{UNIT_BYTES, Unit};
+use strata_runtime::metrics::metrics;
+use strata_runtime::priority::{Priority, SHORT_BYTES};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::metrics::metrics;
-use crate::priority::{Priority, SHORT_BYTES};
-use crate::query::QueryError;
-use crate::query::fetch::documents::{UNIT_BYTES, Unit};
-use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Permit, StreamPermit};
-use crate::service::lookup::error::ReadError;
+use crate::admission::capacity::Capacity;
+use crate::admission::{Permit, StreamPermit};
+use crate::lookup::error::ReadError;
 
 /// Documents of a unit that needs no room, in bytes.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -207,13 +207,13 @@ mod tests {
     use std::sync::{Arc, Condvar, Mutex};
 
     use super::*;
-    use crate::config;
-    use crate::query::Engine;
-    use crate::service::admission::Admission;
-    use crate::service::admission::capacity::test_engine;
-    use crate::service::admission::holder::Holder;
-    use crate::service::admission::tenants::TenantNumbers;
-    use crate::service::rate_limit::Client;
+    use crate::admission::Admission;
+    use crate::admission::capacity::test_engine;
+    use crate::admission::holder::Holder;
+    use crate::admission::tenants::TenantNumbers;
+    use crate::rate_limit::Client;
+    use strata_config as config;
+    use strata_query::Engine;
 
     fn engine() -> (Engine, tempfile::TempDir) {
         let directory = tempfile::tempdir().expect("a temporary directory");

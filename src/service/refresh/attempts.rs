@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use strata_catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionRecord};
 use strata_types::dataset::RefreshTrigger;
 use strata_types::ids::{AttemptId, DatasetId};
 use tokio::time::Instant;
 
-use crate::catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionRecord};
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::former::FormerProcesses;
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::WrittenFile;
-use crate::service::version_path::new_path;
-use crate::service::{Deliveries, Lookups, locked};
+use crate::refresh::error::RefreshError;
+use crate::refresh::former::FormerProcesses;
+use crate::refresh::tasks::RefreshTasks;
+use crate::refresh::version_file::WrittenFile;
+use crate::version_path::new_path;
+use crate::{Deliveries, Lookups, locked};
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);

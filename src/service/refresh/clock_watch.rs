@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-use crate::service::locked;
+use crate::locked;
 
 /// How far the clock can be set back without notice. A run that is late by less does not matter.
 const TOLERANCE: TimeDelta = TimeDelta::seconds(2);

@@ -11,18 +11,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
+use strata_format::spool::{Spool, Spooled};
+use strata_ingest::{
+    self as source, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
+};
+use strata_runtime::priority::Work;
+use strata_store::StorageError;
+use strata_store::budget::SpoolCharge;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::priority::Work;
-use crate::service::locked;
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
-use crate::service::refresh::tasks::on_thread;
-use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
-use crate::storage::StorageError;
-use crate::storage::budget::SpoolCharge;
-use crate::storage::spool::{Spool, Spooled};
+use crate::locked;
+use crate::refresh::error::RefreshError;
+use crate::refresh::ingest::{Document, Ingest, RefreshPermit};
+use crate::refresh::tasks::on_thread;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefreshStage {
@@ -236,8 +238,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::Config;
-    use crate::service::App;
+    use crate::App;
+    use strata_config::Config;
     use strata_types::ids::UserId;
     use strata_types::source::SourceFormat;
 

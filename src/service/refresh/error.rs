@@ -1,14 +1,14 @@
 //! Why a refresh made no version.
 
+use strata_catalog::CatalogError;
+use strata_ingest::{ReceiveError, SourceError};
+use strata_store::StorageError;
+use strata_store::budget::SpoolFull;
+use strata_store::shortage::Shortage;
 use strata_types::causes::Causes;
 use strata_types::path::PathError;
 
-use crate::catalog::CatalogError;
-use crate::service::admission::semaphore::Refused;
-use crate::source::{ReceiveError, SourceError};
-use crate::storage::StorageError;
-use crate::storage::budget::SpoolFull;
-use crate::storage::shortage::Shortage;
+use crate::admission::semaphore::Refused;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {

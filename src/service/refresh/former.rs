@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use strata_catalog::{Catalog, CatalogError, HeldRefresh};
 use strata_types::ids::DatasetId;
 
-use crate::catalog::{Catalog, CatalogError, HeldRefresh};
-use crate::service::maintenance::scratch::Scratch;
+use crate::maintenance::scratch::Scratch;
 
 pub(crate) struct FormerProcesses {
     pub(crate) catalog: Catalog,

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use strata_catalog::{CatalogError, FirstAttempt};
+use strata_ingest::{InferTypes, Opened, SourceError, SourceInput};
 use strata_types::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
     RefreshTrigger,
@@ -20,13 +22,11 @@ use strata_types::source::SourceFormat;
 use strata_types::user::User;
 use strata_types::version::{Version, VersionNumber};
 
-use crate::catalog::{CatalogError, FirstAttempt};
-use crate::service::refresh::decoding::{Decoded, ImportProgress};
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::{Document, Ingest};
-use crate::service::refresh::version_file::WrittenFile;
-use crate::service::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
-use crate::source::{InferTypes, Opened, SourceError, SourceInput};
+use crate::refresh::decoding::{Decoded, ImportProgress};
+use crate::refresh::error::RefreshError;
+use crate::refresh::ingest::{Document, Ingest};
+use crate::refresh::version_file::WrittenFile;
+use crate::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 
 #[derive(Clone, Debug)]
 pub struct ImportRequest {

@@ -11,26 +11,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+use strata_catalog::Catalog;
+use strata_config::Config;
+use strata_format::spool::{Spool, Spooled};
+use strata_ingest::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
+use strata_ingest::{
+    EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
+    envelope_of_head,
+};
+use strata_store::StorageError;
+use strata_store::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
+use strata_store::free_space::DiskReserve;
+use strata_store::store::Store;
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::path::Path as FieldPath;
 use strata_types::source::SourceFormat;
 
-use crate::catalog::Catalog;
-use crate::config::Config;
-use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
-use crate::service::admission::holder::Holder;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
-use crate::service::maintenance::scratch::Scratch;
-use crate::service::refresh::error::RefreshError;
-use crate::source::{
-    EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
-    envelope_of_head,
-};
-use crate::storage::StorageError;
-use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
-use crate::storage::free_space::DiskReserve;
-use crate::storage::spool::{Spool, Spooled};
-use crate::storage::store::Store;
+use crate::admission::holder::Holder;
+use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
+use crate::maintenance::scratch::Scratch;
+use crate::refresh::error::RefreshError;
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
@@ -132,7 +132,7 @@ impl Ingest {
     pub(crate) fn update_metrics(&self) {
         self.receiving.update_metrics();
         self.permits.update_metrics();
-        crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
+        strata_runtime::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
     }
 }
 

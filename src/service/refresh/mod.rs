@@ -26,6 +26,10 @@ pub(crate) mod version_file;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strata_catalog::{Catalog, FetchedState, PublishingAttempt, RefreshLease, VersionContent, VersionRecord};
+use strata_ingest::{InferTypes, Opened, SourceError};
+use strata_runtime::crash;
+use strata_runtime::metrics::metrics;
 use strata_types::dataset::{Dataset, DatasetSource, RefreshTrigger};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::path::Path as FieldPath;
@@ -35,19 +39,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, FetchedState, PublishingAttempt, RefreshLease, VersionContent, VersionRecord};
-use crate::crash;
-use crate::metrics::metrics;
-use crate::service::admission::semaphore::Permit;
-use crate::service::refresh::attempts::Attempts;
-use crate::service::refresh::decoding::{Decoded, ImportProgress, RefreshStage};
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::import::ImportRequest;
-use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
-use crate::service::refresh::running::Running;
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
-use crate::source::{InferTypes, Opened, SourceError};
+use crate::admission::semaphore::Permit;
+use crate::refresh::attempts::Attempts;
+use crate::refresh::decoding::{Decoded, ImportProgress, RefreshStage};
+use crate::refresh::error::RefreshError;
+use crate::refresh::import::ImportRequest;
+use crate::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
+use crate::refresh::running::Running;
+use crate::refresh::tasks::RefreshTasks;
+use crate::refresh::version_file::{VersionFiles, WrittenFile};
 
 pub(crate) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.

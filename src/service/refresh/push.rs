@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::Stream;
+use strata_ingest::{InferTypes, SourceError};
 use strata_types::dataset::{DatasetSource, RefreshTrigger};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::source::SourceFormat;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::{DATASET_ID, Document};
-use crate::service::refresh::{Entities, Refreshed, Refreshes};
-use crate::source::{InferTypes, SourceError};
+use crate::refresh::error::RefreshError;
+use crate::refresh::ingest::{DATASET_ID, Document};
+use crate::refresh::{Entities, Refreshed, Refreshes};
 
 pub struct Push<S> {
     /// The dataset, where the request names it; otherwise the body does.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::limits::REFRESH_STREAMS;
 
-use crate::service::locked;
-use crate::service::refresh::Refreshes;
-use crate::service::refresh::decoding::{ImportProgress, RefreshStage};
+use crate::locked;
+use crate::refresh::Refreshes;
+use crate::refresh::decoding::{ImportProgress, RefreshStage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use strata_catalog::{CatalogError, DueSchedule};
 use strata_types::dataset::RefreshTrigger;
 use strata_types::ids::DatasetId;
 use strata_types::schedule::Schedule;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{CatalogError, DueSchedule};
-use crate::service::refresh::clock_watch::ClockWatch;
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::{Entities, Refreshes};
+use crate::refresh::clock_watch::ClockWatch;
+use crate::refresh::error::RefreshError;
+use crate::refresh::{Entities, Refreshes};
 
 /// How often due schedules are looked for: a fraction of the minute in which schedules count.
 const POLL: Duration = Duration::from_secs(5);

@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use strata_store::StorageError;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-use crate::service::refresh::error::RefreshError;
-use crate::storage::StorageError;
+use crate::refresh::error::RefreshError;
 
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);

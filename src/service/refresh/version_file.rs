@@ -16,28 +16,28 @@ use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::{Catalog, CatalogError, RefreshLease};
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_format::spool::Spooled;
+use strata_format::writer::{self, EditedList, WriteOptions, Written};
+use strata_runtime::crash;
+use strata_runtime::priority::{Work, processors};
+use strata_store::StorageError;
+use strata_store::store::Store;
 use strata_types::dataset::Dataset;
 use strata_types::index::IndexSettings;
 use strata_types::version::{NewFile, VersionFile};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, CatalogError, RefreshLease};
-use crate::crash;
-use crate::priority::{Work, processors};
-use crate::service::maintenance::binding::StoreBinding;
-use crate::service::maintenance::scrub::{BytesPerSecond, verify_apart};
-use crate::service::refresh::decoding::ImportProgress;
-use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::RefreshPermit;
-use crate::service::refresh::tasks::on_thread;
-use crate::service::version_path::new_path;
-use crate::storage::StorageError;
-use crate::storage::cache::PartCache;
-use crate::storage::reader::VersionReader;
-use crate::storage::spool::Spooled;
-use crate::storage::store::Store;
-use crate::storage::writer::{self, EditedList, WriteOptions, Written};
+use crate::maintenance::binding::StoreBinding;
+use crate::maintenance::scrub::{BytesPerSecond, verify_apart};
+use crate::refresh::decoding::ImportProgress;
+use crate::refresh::error::RefreshError;
+use crate::refresh::ingest::RefreshPermit;
+use crate::refresh::tasks::on_thread;
+use crate::version_path::new_path;
 
 /// How long a path stays reserved without a sign of life from its writer.
 const RESERVED: Duration = Duration::from_secs(300);

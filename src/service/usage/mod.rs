@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use strata_catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
+use strata_runtime::metrics::metrics;
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -26,9 +28,7 @@ use strata_types::user::User;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
-use crate::metrics::metrics;
-use crate::service::manage::ManageError;
+use crate::manage::ManageError;
 use table::{Key, Table};
 use unwritten::Unwritten;
 

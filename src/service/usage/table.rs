@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use foldhash::fast::RandomState;
+use strata_catalog::{CountedUsage, UsageCounts};
 use strata_types::ids::DatasetId;
-
-use crate::catalog::{CountedUsage, UsageCounts};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use strata_catalog::{CountedUsage, UsageCounts};
 use strata_types::ids::DatasetId;
-
-use crate::catalog::{CountedUsage, UsageCounts};
 
 /// Rows of a batch, which is one transaction.
 const BATCH: usize = 1_000;

@@ -9,17 +9,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use strata_catalog::{Catalog, CatalogError, Delivery, DeliveryOutcome};
+use strata_config::Config;
+use strata_ingest::net::Outgoing;
+use strata_runtime::crash;
+use strata_runtime::metrics::metrics;
 use strata_types::user::Plan;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::catalog::{Catalog, CatalogError, Delivery, DeliveryOutcome};
-use crate::config::Config;
-use crate::crash;
-use crate::metrics::metrics;
-use crate::net::Outgoing;
 use crate::webhook::{RefreshEvent, WebhookSender};
 
 /// How many POSTs are under way at the same time.

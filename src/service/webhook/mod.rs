@@ -1,22 +1,26 @@
 //! An owner's webhooks: registering, looking at and deleting them.
 
 pub(crate) mod deliveries;
+mod event;
+mod send;
+
+pub use event::{RefreshEvent, SIGNATURE_HEADER, WebhookPayload, sign};
+pub use send::WebhookSender;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::TimeDelta;
+use strata_catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
+use strata_config::Config;
+use strata_ingest::net::{Outgoing, parse_http_url};
 use strata_types::ids::DatasetId;
 use strata_types::limits::WEBHOOK_SECRET_BYTES;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
 
-use crate::catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
-use crate::config::Config;
-use crate::net::{Outgoing, parse_http_url};
-use crate::service::manage::{ManageError, OwnerWrites};
-use crate::webhook::RefreshEvent;
+use crate::manage::{ManageError, OwnerWrites};
 
 /// What is told of a delivery whose process ended before it was recorded.
 const LOST: &str = "strata stopped or lost access to the metadata database before it recorded the response";

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata::storage::budget::SpoolCharge;
-use strata::storage::keywords::segment::SegmentLimits;
-use strata::storage::profile::ShreddingBounds;
-use strata::storage::shapes::builder::ShapeLimits;
-use strata::storage::spool::Spool;
-use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
+use strata_format::keywords::segment::SegmentLimits;
+use strata_format::profile::ShreddingBounds;
+use strata_format::shapes::builder::ShapeLimits;
+use strata_format::spool::Spool;
+use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
+use strata_store::budget::SpoolCharge;
+use strata_store::store::{self, S3Options, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

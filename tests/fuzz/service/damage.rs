@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata::storage::StorageError;
-use strata::storage::cache::PartCache;
-use strata::storage::keywords::cut::Plan;
-use strata::storage::layout::ShreddedPart;
-use strata::storage::reader::VersionReader;
+use strata_format::cache::PartCache;
+use strata_format::keywords::cut::Plan;
+use strata_format::layout::ShreddedPart;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
 
 use super::bench::{Bench, layout};
 

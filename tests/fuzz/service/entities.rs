@@ -6,16 +6,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use arrow::array::AsArray;
-use strata::query::fetch::documents;
-use strata::query::{Engine, EngineOptions, Outcome};
-use strata::storage::cache::PartCache;
-use strata::storage::reader::VersionReader;
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_http::params::PARAMETERS;
+use strata_query::fetch::documents;
+use strata_query::{Engine, EngineOptions, Outcome};
+use strata_reference::query;
+use strata_reference::{Value, pipeline, rules};
 use strata_types::request::ReadRequest;
 
 use super::bench::{Bench, layout};
 use crate::harness::{line, text};
-use crate::reference::query;
-use crate::reference::{Value, pipeline, rules};
 
 static BENCH: LazyLock<Bench> = LazyLock::new(Bench::new);
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -27,7 +28,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
         spill_directory: Some(std::env::temp_dir()),
         spill_bytes: 64 << 20,
         disk_reserve: None,
-        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: strata_query::TenantShares { one_percent: 100, anonymous_percent: 100 },
     })
     .expect("an engine")
 });
@@ -44,7 +45,9 @@ pub fn check(bytes: &[u8]) {
     let read = async {
         let reader = VersionReader::open(&BENCH.store, &path, written.size_bytes, &cache).await.expect("opened");
         holds(&reader, &entities, &documents).await;
-        if let Some(Ok((request, _))) = query::parse(query) {
+        if let Some(Ok((request, _))) =
+            query::parse(query, |name| PARAMETERS.iter().any(|parameter| parameter.name == name))
+        {
             selects(reader, &entities, ReadRequest { sample: None, ..request }).await;
         }
     };

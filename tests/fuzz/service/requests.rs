@@ -12,8 +12,12 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use strata::config::Config;
-use strata::service::{App, ImportProgress, ImportRequest};
+use strata_config::Config;
+use strata_http::params::PARAMETERS;
+use strata_reference::Value;
+use strata_reference::pipeline::{self, Body as Expected};
+use strata_reference::{coding, headers, query};
+use strata_service::{App, ImportProgress, ImportRequest};
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::Plan;
 use tempfile::TempDir;
@@ -22,9 +26,6 @@ use tower::Service;
 
 use super::bench::runtime;
 use crate::harness::{line, text};
-use crate::reference::Value;
-use crate::reference::pipeline::{self, Body as Expected};
-use crate::reference::{coding, headers, query};
 
 /// Each of them a version.
 const VERSIONS: [&str; 4] = [
@@ -80,7 +81,7 @@ impl Lab {
         });
         let entity = |line: &str| Value::parse_entity(line).expect(line);
         let versions = VERSIONS.map(|version| version.lines().map(entity).collect()).into();
-        Lab { runtime, router: strata::http::router(app), versions, _directory: directory }
+        Lab { runtime, router: strata_http::router(app), versions, _directory: directory }
     }
 
     fn get(&self, uri: &Uri, headers: HeaderMap) -> Answer {
@@ -123,7 +124,9 @@ pub fn check(bytes: &[u8]) {
         .collect();
     let version = number as u64 + 1;
     let Ok(uri) = format!("/api/1/data/v{version}/?{query}").parse::<Uri>() else { return };
-    let Some(parsed) = query::parse(&query) else { return };
+    let Some(parsed) = query::parse(&query, |name| PARAMETERS.iter().any(|parameter| parameter.name == name)) else {
+        return;
+    };
 
     let answer = LAB.get(&uri, HeaderMap::new());
     let alternate = parsed.as_ref().is_ok_and(|(request, _)| request.alt);

@@ -1,11 +1,10 @@
 //! A source decoded to its end, and what must hold whatever it was.
 
 use std::io::{self, Read};
-use strata::source::{Decode, DecodeOptions, Detected, SourceError, SourceInput, open, open_push};
 
+use strata_ingest::{Decode, DecodeOptions, Detected, SourceError, SourceInput, open, open_push};
+use strata_reference::Value;
 use strata_types::source::Compression;
-
-use crate::reference::Value;
 
 /// What a source gave.
 #[derive(Clone, Debug, PartialEq)]

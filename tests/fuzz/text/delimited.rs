@@ -1,11 +1,11 @@
 //! Sources in CSV and TSV. The input: a byte that chooses the delimiter, the pieces and whether types are inferred,
 //! then the table.
 
-use strata::source::{DecodeOptions, InferTypes};
+use strata_ingest::{DecodeOptions, InferTypes};
+use strata_reference::delimited;
 use strata_types::source::SourceFormat;
 
 use super::decoding::decode;
-use crate::reference::delimited;
 
 pub fn check(bytes: &[u8]) {
     let Some((choice, table)) = bytes.split_first() else { return };

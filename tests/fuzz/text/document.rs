@@ -4,11 +4,11 @@
 use std::ops::ControlFlow;
 
 use strata_json::{ContainsNeedle, EqualNeedle, Projection, RangeNeedle};
+use strata_reference::{Value, rules};
 use strata_types::path::Path;
 use strata_types::request::RangeBound;
 
 use crate::harness::{line, text};
-use crate::reference::{Value, rules};
 
 pub fn check(bytes: &[u8]) {
     let (keep, rest) = line(text(bytes));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use strata::encode::{self, EntityBound};
+use strata_encode::{self as encode, EntityBound};
 use strata_json::ColumnsBuilder;
+use strata_reference::pipeline::{self, Body};
+use strata_reference::{Value, formats};
 use strata_types::request::{Format, ReadRequest};
 
 use crate::harness::text;
-use crate::reference::pipeline::{self, Body};
-use crate::reference::{Value, formats};
 
 const FORMATS: [Format; 5] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml];
 

@@ -2,10 +2,9 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT_ENCODING, HeaderValue, IF_RANGE, RANGE};
-use strata::http::headers::content_encoding::ContentCoding;
-use strata::http::headers::range::ByteRange;
-
-use crate::reference::headers;
+use strata_http::headers::content_encoding;
+use strata_http::headers::range::ByteRange;
+use strata_reference::headers;
 
 const ETAG: &str = "\"tag\"";
 
@@ -32,6 +31,6 @@ pub fn check(bytes: &[u8]) {
         }
     }
 
-    let coding = ContentCoding::negotiate(&sent);
+    let coding = content_encoding::negotiate(&sent);
     assert_eq!(coding.name(), headers::coding(&lines(ACCEPT_ENCODING)), "{sent:?}");
 }

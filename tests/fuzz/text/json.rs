@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 
 use strata_json::{Canonicalizer, Cursor, ValueScanner};
-
-use crate::reference::{Value, rules};
+use strata_reference::{Value, rules};
 
 thread_local! {
     // One for all inputs: it must remember nothing of the ones before.

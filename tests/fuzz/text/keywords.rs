@@ -2,8 +2,8 @@
 //! Odd: entries of any bytes; they are refused, or give rows that there are.
 
 use memchr::memmem;
-use strata::storage::keywords::cut::{Class, Plan};
-use strata::storage::keywords::segment::{
+use strata_format::keywords::cut::{Class, Plan};
+use strata_format::keywords::segment::{
     Candidates, Entries, Header, Lengths, ListBytes, Part, Section, Sections, SegmentBuilder, SegmentLimits, find,
 };
 
@@ -68,7 +68,7 @@ fn ask(
     entries: &[Entries; 3],
     lists: [&[u8]; 3],
     needle: &[u8],
-) -> Result<Candidates, strata::storage::keywords::Damaged> {
+) -> Result<Candidates, strata_format::keywords::Damaged> {
     let lists = lists.map(|bytes| [ListBytes { start: 0, bytes }]);
     let sections = Sections { entries: entries.each_ref().map(Some), lists: lists.each_ref().map(|lists| &lists[..]) };
     let found = find(header, &Plan::of(needle), &sections)?;

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use strata_json::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
+use strata_reference::number;
 
 use crate::harness::text;
-use crate::reference::number;
 
 pub fn check(bytes: &[u8]) {
     let mut numbers = Vec::new();

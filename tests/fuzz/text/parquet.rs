@@ -1,6 +1,6 @@
 //! Parquet files as sources: whatever their metadata claims, they give entities or an error, within bounds.
 
-use strata::source::DecodeOptions;
+use strata_ingest::DecodeOptions;
 use strata_types::source::SourceFormat;
 
 use super::decoding::decode;

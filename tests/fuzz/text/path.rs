@@ -1,9 +1,9 @@
 //! Paths, lists of paths, and the path before a value.
 
+use strata_reference::path;
 use strata_types::path::Path;
 
 use crate::harness::text;
-use crate::reference::path;
 
 pub fn check(bytes: &[u8]) {
     let text = text(bytes);

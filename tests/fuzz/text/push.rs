@@ -1,10 +1,10 @@
 //! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is
 //! cut into pieces, then the body.
 
-use strata::source::DecodeOptions;
+use strata_ingest::DecodeOptions;
+use strata_reference::{Value, number};
 
 use super::decoding::decode_push;
-use crate::reference::{Value, number};
 
 pub fn check(bytes: &[u8]) {
     let Some((pieces, body)) = bytes.split_first() else { return };

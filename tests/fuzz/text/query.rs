@@ -1,14 +1,15 @@
 //! Query strings of reads.
 
-use strata::http::params::{self, HEADER_BYTES_LIMIT};
+use strata_http::params::PARAMETERS;
+use strata_http::params::{self, HEADER_BYTES_LIMIT};
+use strata_reference::query;
 
 use crate::harness::text;
-use crate::reference::query;
 
 pub fn check(bytes: &[u8]) {
     let text = text(bytes);
     let found = params::parse(Some(text));
-    if let Some(expected) = query::parse(text) {
+    if let Some(expected) = query::parse(text, |name| PARAMETERS.iter().any(|parameter| parameter.name == name)) {
         match (&found, expected) {
             (Ok((request, unknown)), Ok((expected, names))) => {
                 assert_eq!(*request, expected, "{text}");

@@ -1,7 +1,7 @@
 //! Shapes of any bytes: they are refused, or give runs of places that there are. The first byte is the number of rows;
 //! if the second is odd, the others are compressed first.
 
-use strata::storage::shapes::decoded::Shapes;
+use strata_format::shapes::decoded::Shapes;
 
 pub fn check(bytes: &[u8]) {
     let [rows, mode, rest @ ..] = bytes else { return };

@@ -1,12 +1,12 @@
 //! Sources in JSON and JSON Lines, packed with gzip or Zstandard or not, their format given or detected. The input: a
 //! byte of options, a byte that says how it is cut into pieces, then the source.
 
-use strata::source::DecodeOptions;
+use strata_ingest::DecodeOptions;
+use strata_reference::Value;
 use strata_types::path::Path;
 use strata_types::source::{Compression, SourceFormat};
 
 use super::decoding::{Outcome, decode, unpack};
-use crate::reference::Value;
 
 const FORMATS: [Option<SourceFormat>; 5] =
     [None, Some(SourceFormat::Json), Some(SourceFormat::Jsonl), Some(SourceFormat::Csv), Some(SourceFormat::Tsv)];

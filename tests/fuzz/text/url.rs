@@ -1,10 +1,10 @@
 //! The path of a read: what follows `/api/`.
 
-use strata::http::read::path;
+use strata_http::read::path;
+use strata_reference::url;
 use strata_types::version::VersionSelector;
 
 use crate::harness::text;
-use crate::reference::url;
 
 pub fn check(bytes: &[u8]) {
     let text = format!("/api/{}", text(bytes));

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::support::certificates::Certificates;
-use crate::support::machine::{Machine, Server, failed, one_json_line};
+use strata_testing::certificates::Certificates;
+use strata_testing::machine::{Machine, Server, failed, one_json_line};
 
 /// A request of before `Host` was mandatory, whose answer can name nothing but the address of the server.
 fn without_host(server: &Server, path: &str) -> String {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::support::catalog::execute_in;
-use crate::support::machine::{Machine, Server, failed, get, succeeded};
+use strata_testing::catalog::execute_in;
+use strata_testing::machine::{Machine, Server, failed, get, succeeded};
 
 /// The files of the catalog that are there.
 fn files(machine: &Machine) -> Vec<String> {

@@ -11,10 +11,9 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
-
-use crate::support::loopback_server::{LoopbackServer, ok};
-use crate::support::machine::{Machine, Server, failed, get, one_json_line, request, succeeded};
-use crate::support::wait::eventually;
+use strata_testing::loopback_server::{LoopbackServer, ok};
+use strata_testing::machine::{Machine, Server, failed, get, one_json_line, request, succeeded};
+use strata_testing::wait::eventually;
 
 const LOOPBACK: (&str, &str) = ("STRATA_NET__ALLOW", "127.0.0.1");
 

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-
-use crate::support::files;
-use crate::support::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
-use crate::support::scripts::paste;
+use strata_testing::files;
+use strata_testing::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
+use strata_testing::scripts::paste;
 
 #[test]
 fn help_names_every_command_and_flag() {
@@ -714,7 +713,7 @@ fn users_and_datasets_are_listed() {
                         "versions": 2, "active_version": 2, "file_size_bytes": null, "pinned": false, "private": false,
                         "frozen": false});
     assert_eq!((lines.lines().count(), first), (2, record));
-    let files = crate::support::files(&machine.path("strata-data/store/versions"));
+    let files = strata_testing::files(&machine.path("strata-data/store/versions"));
     assert!(files.iter().any(|file| file.metadata().expect("a file").len() == bytes), "{bytes}: {files:?}");
     let size = format!("{:.2} KiB", bytes as f64 / 1_024.0);
     let expected = [

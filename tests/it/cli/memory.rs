@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::machine::{Machine, Server};
+use strata_testing::machine::{Machine, Server};
 
 /// mimalloc knows its options by number, and may count anew in another version.
 #[test]

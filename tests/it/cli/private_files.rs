@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::machine::{Machine, Server, failed, get, succeeded};
+use strata_testing::machine::{Machine, Server, failed, get, succeeded};
 
 /// Everything below a path, itself included, that the group or others can reach in any way.
 fn open_to_others(path: &Path) -> Vec<String> {

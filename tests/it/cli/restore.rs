@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-
-use crate::support::catalog::execute_in;
-use crate::support::files::{damage_documents, files};
-use crate::support::machine::{Machine, Server, failed, get, one_json_line, succeeded};
-use crate::support::postgres::Postgres;
-use crate::support::s3_server::S3Server;
+use strata_testing::catalog::execute_in;
+use strata_testing::files::{damage_documents, files};
+use strata_testing::machine::{Machine, Server, failed, get, one_json_line, succeeded};
+use strata_testing::postgres::Postgres;
+use strata_testing::s3_server::S3Server;
 
 /// A machine with a dataset of two versions, and what its owner sends as `Authorization`.
 fn machine() -> (Machine, String) {

@@ -6,14 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use serde_json::json;
+use strata_reference::Value;
+use strata_reference::pipeline::{self, Body};
+use strata_testing::Answer;
+use strata_testing::owned::Owned;
+use strata_testing::reads::{cases, entities, no_failure, plan, query};
 use strata_types::request::{Format, ReadRequest};
 
 use super::harness::{Cluster, NODES, Reply};
-use crate::reference::Value;
-use crate::reference::pipeline::{self, Body};
-use crate::support::Answer;
-use crate::support::owned::Owned;
-use crate::support::reads::{cases, entities, no_failure, plan, query};
 
 /// A dataset of the service, and the same of one process with a catalog and a store of its own.
 struct Both {

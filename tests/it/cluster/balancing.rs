@@ -2,10 +2,10 @@
 //! only its share.
 
 use serde_json::json;
+use strata_testing::metrics;
 use tokio::task::JoinSet;
 
 use super::harness::{Cluster, NODES, until};
-use crate::support::metrics;
 
 /// Equal requests at once, of which a paused node gets at most half.
 const AT_ONCE: usize = 8;

@@ -12,8 +12,12 @@ use futures::future::join_all;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::json;
-use strata::catalog::{Catalog, NewNode};
-use strata::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
+use strata_catalog::{Catalog, NewNode};
+use strata_cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
+use strata_reference::Value;
+use strata_testing::metrics;
+use strata_testing::owned::Owned;
+use strata_testing::reads::{cases, no_failure, plan, query};
 use strata_types::request::ReadRequest;
 use strata_types::secret::Secret;
 use tokio::net::TcpListener;
@@ -21,10 +25,6 @@ use tonic::body::Body;
 use tower::ServiceExt;
 
 use super::harness::{Cluster, NODES, until};
-use crate::reference::Value;
-use crate::support::metrics;
-use crate::support::owned::Owned;
-use crate::support::reads::{cases, no_failure, plan, query};
 
 /// Entities of three row groups.
 const ENTITIES: u64 = 70_000;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use strata_testing::metrics;
 
 use super::downloads::large;
 use super::harness::{Cluster, NODES, until};
-use crate::support::metrics;
 
 /// What a server counts of its shared exports.
 async fn counted(cluster: &Cluster, node: usize, outcome: &str) -> u64 {

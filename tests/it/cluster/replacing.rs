@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use strata_testing::loopback_server::{LoopbackServer, Reply, ok};
 use tokio::task::JoinSet;
 
 use super::harness::{Cluster, Door, NODES, Node, until};
-use crate::support::loopback_server::{LoopbackServer, Reply, ok};
 
 /// Clients of each kind.
 const CLIENTS: usize = 2;

@@ -8,14 +8,14 @@ use datafusion_distributed::grpc::{DefaultChannelResolver, create_worker_client}
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use strata_testing::certificates::Certificates;
+use strata_testing::recording_proxy::RecordingProxy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::distributed::{SHARED, Shared};
 use super::harness::{Cluster, NODES, until};
-use crate::support::certificates::Certificates;
-use crate::support::recording_proxy::RecordingProxy;
 
 /// How HTTP/2 begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

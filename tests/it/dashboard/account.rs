@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use axum::extract::ConnectInfo;
 use axum::http::Request;
+use strata_testing::html::Page;
+use strata_testing::{OWNER, PASSWORD, TestService};
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
-use crate::support::html::Page;
-use crate::support::{OWNER, PASSWORD, TestService};
 
-async fn sent(browser: &Browser<'_>, form: &str, fields: &[(&str, &str)]) -> crate::support::Answer {
+async fn sent(browser: &Browser<'_>, form: &str, fields: &[(&str, &str)]) -> strata_testing::Answer {
     let token = browser.token("/ui/account").await;
     let others = if form == "create-token" { &[("scope", "read"), ("days", "")][..] } else { &[] };
     let fields = &filled(fields, others)[..];

@@ -1,9 +1,9 @@
 //! Addresses of pages: what is wrong with one is said, with what would be right.
 
 use serde_json::json;
+use strata_testing::owned::Owned;
 
 use super::{Browser, leads_to};
-use crate::support::owned::Owned;
 
 const HUGE: &str = "99999999999999999999999";
 

@@ -1,13 +1,13 @@
 //! `…/alternate`: the alternate of a version, edited by its owner.
 
 use serde_json::json;
+use strata_testing::Answer;
+use strata_testing::html::Page;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES, EDITOR_POSITIONS, PAGE_BYTES};
 use strata_types::user::Plan;
 
 use super::{Browser, compared, leads_to, takes_only_the_whole_form};
-use crate::support::Answer;
-use crate::support::html::Page;
-use crate::support::owned::{Owned, add_user};
 
 const ADA: &str = r#"{"name":"Ada","born":1.815e3,"odd":"\u0000","at":{"b":1,"a":[]}}"#;
 

@@ -1,11 +1,11 @@
 //! A version's entities: what a page shows of a read, and where it leads.
 
 use serde_json::{Value, json};
+use strata_testing::html::{Page, words};
+use strata_testing::owned::Owned;
+use strata_testing::{OWNER, TestService};
 
 use super::{Browser, leads_to};
-use crate::support::html::{Page, words};
-use crate::support::owned::Owned;
-use crate::support::{OWNER, TestService};
 
 /// Ten entities, `n` from 0 to 9 and `k` half of it.
 async fn ten() -> TestService {

@@ -1,12 +1,12 @@
 //! `/`: which datasets are listed for whom, and how they are searched and paged.
 
-use strata::service::DEMO_OWNER;
+use strata_service::DEMO_OWNER;
+use strata_testing::html::{Page, words};
+use strata_testing::owned::{add_user, call, parsed};
+use strata_testing::{OWNER, TestService};
 use strata_types::user::Plan;
 
 use super::{Browser, leads_to};
-use crate::support::html::{Page, words};
-use crate::support::owned::{add_user, call, parsed};
-use crate::support::{OWNER, TestService};
 
 fn names(page: &Page) -> Vec<String> {
     page.all_words(".card h3 a")
@@ -41,7 +41,7 @@ async fn the_demo_is_listed_with_its_queries() {
 
 #[tokio::test]
 async fn datasets_of_that_name_of_others_have_no_queries() {
-    let owned = crate::support::owned::Owned::sqlite().await;
+    let owned = strata_testing::owned::Owned::sqlite().await;
     owned.dataset("Emoji", serde_json::json!({"listed": true}), &["[{\"label\":\"x\"}]"]).await;
     let page = Browser::visitor(&owned.service).page("/").await;
     assert_eq!(names(&page), ["Emoji"]);
@@ -69,7 +69,7 @@ async fn the_list_is_searched() {
 
 #[tokio::test]
 async fn the_list_is_paged_to_its_end() {
-    let owned = crate::support::owned::Owned::start(|config| config.plans.pro_active_datasets = 100).await;
+    let owned = strata_testing::owned::Owned::start(|config| config.plans.pro_active_datasets = 100).await;
     for number in 0..53 {
         owned.dataset(&format!("Set {number}"), serde_json::json!({"listed": true}), &["[{}]"]).await;
     }

@@ -1,11 +1,11 @@
 //! `…/clone`: a dataset that begins with the newest version of another.
 
 use serde_json::json;
+use strata_testing::html::Page;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
 
 use super::{Browser, leads_to, takes_only_the_whole_form};
-use crate::support::html::Page;
-use crate::support::owned::{Owned, add_user};
 
 #[tokio::test]
 async fn a_user_clones_what_everybody_reads_and_an_owner_all_of_theirs() {

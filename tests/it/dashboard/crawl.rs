@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use strata::service::DEMO_OWNER;
+use strata_service::DEMO_OWNER;
+use strata_testing::TestService;
+use strata_testing::html::Page;
 
 use super::Browser;
-use crate::support::TestService;
-use crate::support::html::Page;
 
 /// Pages whose links are followed.
 const PAGES: usize = 40;

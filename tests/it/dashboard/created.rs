@@ -1,10 +1,10 @@
 //! `/ui/new`: a new dataset.
 
+use strata_testing::html::Page;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
-use crate::support::html::Page;
-use crate::support::owned::{Owned, add_user};
 
 const NEW: &str = "/ui/new";
 

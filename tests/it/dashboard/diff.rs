@@ -1,12 +1,12 @@
 //! `…/diff`: what versions, or a version and its alternate, differ in.
 
 use serde_json::{Value, json};
+use strata_testing::html::Page;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::limits::SUMMARY_ENTITIES;
 use strata_types::user::Plan;
 
 use super::{Browser, compared};
-use crate::support::html::Page;
-use crate::support::owned::{Owned, add_user};
 
 const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
 

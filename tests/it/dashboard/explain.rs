@@ -1,10 +1,10 @@
 //! What the service does for a read, as its owner sees it.
 
 use serde_json::json;
+use strata_testing::PASSWORD;
+use strata_testing::owned::{Owned, add_user, parsed};
 
 use super::Browser;
-use crate::support::PASSWORD;
-use crate::support::owned::{Owned, add_user, parsed};
 
 #[tokio::test]
 async fn an_owner_sees_what_a_read_does() {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
+use strata_testing::html::{Page, words};
+use strata_testing::owned::Owned;
+use strata_testing::{OWNER, TestService};
 
 use super::Browser;
-use crate::support::html::{Page, words};
-use crate::support::owned::Owned;
-use crate::support::{OWNER, TestService};
 
 const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
 

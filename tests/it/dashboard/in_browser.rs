@@ -4,10 +4,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use strata::service::DEMO_OWNER;
-
-use crate::support::machine::{Machine, Server, one_json_line, succeeded};
-use crate::support::scripts::{node_tools, tools_file};
+use strata_service::DEMO_OWNER;
+use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
+use strata_testing::scripts::{node_tools, tools_file};
 
 const EMAIL: &str = "grace@example.test";
 const PASSWORD: &str = "the password of Grace";

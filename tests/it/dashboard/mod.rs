@@ -24,9 +24,8 @@ mod webhook;
 
 use axum::body::Body;
 use axum::http::Request;
-
-use crate::support::html::Page;
-use crate::support::{Answer, PASSWORD, TestService};
+use strata_testing::html::Page;
+use strata_testing::{Answer, PASSWORD, TestService};
 
 /// The host of the pages.
 const HOST: &str = "data.strata.test";

@@ -2,12 +2,12 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use strata::http::headers::content_encoding::ContentCoding;
+use strata_encode::ContentCoding;
+use strata_testing::catalog::execute;
+use strata_testing::html::{Page, is_guarded};
+use strata_testing::{OWNER, TestService};
 
 use super::{Browser, HOST};
-use crate::support::catalog::execute;
-use crate::support::html::{Page, is_guarded};
-use crate::support::{OWNER, TestService};
 
 #[tokio::test]
 async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
@@ -33,7 +33,7 @@ async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
     ] {
         let (with, without) = (service.send(method, uri, None).await, plain.send(method, uri, None).await);
         assert_eq!((with.status, &with.body), (without.status, &without.body), "{method} {uri}");
-        let headers = |answer: &crate::support::Answer| {
+        let headers = |answer: &strata_testing::Answer| {
             let mut headers = answer.headers.clone();
             headers.remove("x-request-id");
             headers
@@ -233,7 +233,7 @@ async fn reads_by_pages_of_a_session_are_counted_as_reads() {
 async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    crate::support::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
+    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
     let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
     let other = Browser::user(&service, "other@strata.test").await;
     // Whoever reads them meets damage.
@@ -255,7 +255,7 @@ async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
 async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    crate::support::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
+    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
     let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
     let other = Browser::user(&service, "other@strata.test").await;
     for page in ["active/", "v1/", "v9/", "v1/alt/", "v1/profile", "v1/download", "v1/entity/0", "versions"] {
@@ -281,7 +281,7 @@ async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
 
 #[tokio::test]
 async fn a_token_in_a_header_signs_nobody_in() {
-    let owned = crate::support::owned::Owned::sqlite().await;
+    let owned = strata_testing::owned::Owned::sqlite().await;
     let request = Request::get("/").header("host", HOST).header("authorization", format!("Bearer {}", owned.token()));
     let answer = owned.service.call(request.body(Body::empty()).expect("a request")).await;
     let page = Page::of(&answer, 200);

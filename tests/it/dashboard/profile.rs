@@ -1,8 +1,9 @@
 //! `…/profile`: what is shown of a version's profile, and where its values lead.
 
+use strata_testing::TestService;
+use strata_testing::html::words;
+
 use super::Browser;
-use crate::support::TestService;
-use crate::support::html::words;
 
 #[tokio::test]
 async fn a_profile_shows_what_was_found_and_its_values_filter() {
@@ -180,7 +181,7 @@ async fn each_range_of_a_histogram_has_as_many_as_its_page() {
     for path in ["mixed", "near", "long", "half"] {
         let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={path}")).await;
         for row in page.select("table:has(caption) tbody tr:has(.picture a)") {
-            let words = crate::support::html::words(row);
+            let words = strata_testing::html::words(row);
             let cell = scraper::Selector::parse("th a").expect("a selector");
             let link = row.select(&cell).next().and_then(|link| link.attr("href")).expect("a link");
             let query = link.split_once('?').expect("a query").1;

@@ -7,15 +7,15 @@ use axum::http::Request;
 use bytes::Bytes;
 use futures::channel::mpsc;
 use serde_json::{Value, json};
-use strata::config::Networks;
+use strata_config::Networks;
+use strata_testing::Answer;
+use strata_testing::html::Page;
+use strata_testing::loopback_server::{LoopbackServer, Reply, ok};
+use strata_testing::owned::{Owned, add_user};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::user::Plan;
 
 use super::{Browser, ORIGIN, leads_to, takes_only_the_whole_form};
-use crate::support::Answer;
-use crate::support::html::Page;
-use crate::support::loopback_server::{LoopbackServer, Reply, ok};
-use crate::support::owned::{Owned, add_user};
 
 const REFRESH: &str = "/ui/1/ten/refresh";
 const UPLOAD: &str = "/ui/1/ten/refresh/upload";

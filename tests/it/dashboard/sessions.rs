@@ -1,8 +1,9 @@
 //! Signing in and out, and forms that others send.
 
+use strata_testing::html::Page;
+use strata_testing::{OWNER, PASSWORD, TestService};
+
 use super::{Browser, ORIGIN, leads_to};
-use crate::support::html::Page;
-use crate::support::{OWNER, PASSWORD, TestService};
 
 #[tokio::test]
 async fn who_signs_in_has_a_session_until_it_is_ended() {

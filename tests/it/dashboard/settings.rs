@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use serde_json::json;
-use strata::config::Networks;
+use strata_config::Networks;
+use strata_testing::html::Page;
+use strata_testing::owned::Owned;
 use strata_types::index::{INDEX_PATH_BYTES, INDEX_PATHS};
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
-use crate::support::html::Page;
-use crate::support::owned::Owned;
 
 const SETTINGS: &str = "/ui/1/ten/settings";
 
@@ -74,7 +74,7 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
 #[tokio::test]
 async fn only_the_owner_sees_settings() {
     let owned = private().await;
-    crate::support::owned::add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
+    strata_testing::owned::add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;
     let other = Browser::user(&owned.service, "other@strata.test").await;
     let (visitor, token) = (Browser::visitor(&owned.service), other.token("/").await);
     visitor.error(SETTINGS, 401).await;

@@ -7,12 +7,11 @@ use axum::body::Body;
 use axum::http::Request;
 use scraper::Html;
 use serde_json::{Value, json};
-
-use crate::support::Answer;
-use crate::support::html::{select, words};
-use crate::support::machine::{get, request};
-use crate::support::owned::{Owned, log_in, parsed};
-use crate::support::scripts::{tool, tools_file};
+use strata_testing::Answer;
+use strata_testing::html::{select, words};
+use strata_testing::machine::{get, request};
+use strata_testing::owned::{Owned, log_in, parsed};
+use strata_testing::scripts::{tool, tools_file};
 
 const ENTITIES: &str = r#"[{"n":1,"word":"alpha \"x\" 'y' $(z) \\ `w`"},{"n":2,"word":"beta"},{"n":3,"word":"gamma"}]"#;
 
@@ -101,7 +100,7 @@ async fn every_snippet_runs_as_it_stands() {
     let address = listener.local_addr().expect("its address");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let app = owned.service.app.clone();
-    let server = tokio::spawn(async move { strata::dashboard::serve(app, listener, stopped).await });
+    let server = tokio::spawn(async move { strata_dashboard::serve(app, listener, stopped).await });
 
     let cookie = log_in(&owned.service, &owned.user.email).await;
     let pages = [(public, "words", String::new()), (private, "secret-words", key)];

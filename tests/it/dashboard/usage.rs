@@ -1,10 +1,10 @@
 //! `…/usage`: how much a dataset is read.
 
 use serde_json::json;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
 
 use super::Browser;
-use crate::support::owned::{Owned, add_user};
 
 const USAGE: &str = "/ui/1/ten/usage";
 

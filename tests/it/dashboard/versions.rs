@@ -1,11 +1,11 @@
 //! `…/versions`: the timeline, and what an owner does with it.
 
 use serde_json::json;
+use strata_testing::html::Page;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
 
 use super::{Browser, leads_to};
-use crate::support::html::Page;
-use crate::support::owned::{Owned, add_user};
 
 /// A dataset with three versions: 2, 3 and again the same 3 entities.
 async fn three() -> (Owned, u64) {

@@ -3,14 +3,14 @@
 use std::process::Command;
 
 use serde_json::json;
-use strata::config::Networks;
+use strata_config::Networks;
+use strata_testing::html::{Page, words};
+use strata_testing::loopback_server::{LoopbackServer, with_status};
+use strata_testing::loopback_server::{Reply, ok};
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
-use crate::support::html::{Page, words};
-use crate::support::loopback_server::{LoopbackServer, with_status};
-use crate::support::loopback_server::{Reply, ok};
-use crate::support::owned::{Owned, add_user};
 
 const WEBHOOK: &str = "/ui/1/ten/webhook";
 const REGISTER: &str = "/ui/1/ten/webhook/register";
@@ -24,7 +24,7 @@ async fn owned() -> Owned {
     owned
 }
 
-async fn registered(owner: &Browser<'_>, fields: &[(&str, &str)]) -> crate::support::Answer {
+async fn registered(owner: &Browser<'_>, fields: &[(&str, &str)]) -> strata_testing::Answer {
     let token = owner.token(WEBHOOK).await;
     owner.post(REGISTER, &filled(fields, &[("secret", ""), ("token", token.as_str())])).await
 }
@@ -176,7 +176,7 @@ async fn only_the_owner_has_a_webhook_and_only_on_a_plan_that_has_them() {
         Page::of(&owner.post(&uri, &fields).await, 403);
     }
     let made =
-        crate::support::owned::call(&owned.service, &token, "POST", "/dataset/create", "{\"name\":\"Free\"}").await;
+        strata_testing::owned::call(&owned.service, &token, "POST", "/dataset/create", "{\"name\":\"Free\"}").await;
     assert_eq!(made.status, 200);
     let page = other.page("/ui/2/free/webhook").await;
     assert!(page.words(".note").starts_with("Your plan (free) does not include webhooks, so strata sends nothing."));

@@ -5,14 +5,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use strata::http::openapi::examples::examples;
-use strata::http::openapi::reference::{BASE, curl_of, markdown_index, resources};
+use strata_http::openapi::examples::examples;
+use strata_http::openapi::reference::{BASE, curl_of, markdown_index, resources};
+use strata_testing::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use strata_testing::machine::{get, request};
+use strata_testing::pages::{between, page};
 use strata_types::request::Format;
 
 use super::console::Demo;
-use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
-use crate::support::machine::{get, request};
-use crate::support::pages::{between, page};
 
 #[test]
 fn pages_match_the_document() {

@@ -7,10 +7,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use strata_testing::machine::{Machine, Server, without_configuration};
+use strata_testing::scripts::{free_ports, tool};
+
 use super::documents;
 use super::transcript::{Step, matches, steps};
-use crate::support::machine::{Machine, Server, without_configuration};
-use crate::support::scripts::{free_ports, tool};
 
 /// The ports that pages may name.
 const PORTS: std::ops::Range<u16> = 8080..8090;

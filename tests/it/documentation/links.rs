@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use strata_testing::pages::{ROOT, page};
+
 use super::documents;
-use crate::support::pages::{ROOT, page};
 
 /// Most lines of the README.
 const README_LINES: usize = 150;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::pages::{ROOT, page};
+use strata_testing::pages::{ROOT, page};
 
 /// The pages for users, by path: the README, and those below `docs/`.
 fn documents() -> BTreeMap<String, String> {

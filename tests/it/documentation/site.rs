@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use crate::support::pages::ROOT;
-use crate::support::scripts::tool;
+use strata_testing::pages::ROOT;
+use strata_testing::scripts::tool;
 
 /// Strict: a page without a place in the navigation and a broken link are errors.
 #[test]

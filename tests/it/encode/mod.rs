@@ -1,6 +1,5 @@
 //! Documents to the bytes of an answer.
 
-mod formats;
 mod other_readers;
 mod typed;
 mod typed_bounds;

@@ -4,9 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use strata_testing::TestService;
 use strata_types::request::Format;
-
-use crate::support::TestService;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/formats.py");
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector};
 use parquet::file::metadata::PageIndexPolicy;
-
-use crate::reference::parquet::{cells, typed_cells};
-use crate::support::scripts::{tool, tools_file};
-use crate::support::{Answer, TestService};
+use strata_reference::parquet::{cells, typed_cells};
+use strata_testing::scripts::{tool, tools_file};
+use strata_testing::{Answer, TestService};
 
 /// The columns of an answer with their types.
 fn types(answer: &Answer) -> Vec<(String, String)> {
@@ -188,7 +187,7 @@ async fn row_groups_have_one_size_and_pages_an_index() {
         let text = text
             .iter()
             .zip(&expected)
-            .map(|(cell, column)| Some(crate::reference::types::cell(cell.as_ref()?, column)));
+            .map(|(cell, column)| Some(strata_reference::types::cell(cell.as_ref()?, column)));
         assert!(typed.iter().cloned().eq(text), "row {row}: {typed:?}");
     }
 

@@ -10,9 +10,8 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
-
-use crate::support::TestService;
-use crate::support::scripts::{tool, tools_file};
+use strata_testing::TestService;
+use strata_testing::scripts::{tool, tools_file};
 
 /// Columns with the values that their rows have in turn. Those of one name and `…` have other values in all other rows,
 /// so many that they make no dictionary.

@@ -1,9 +1,9 @@
 //! What the tools for agents send: little, whatever the size of a version, and what to do next.
 
 use serde_json::{Value, json};
+use strata_testing::owned::Owned;
 
-use super::mcp::{calling, failure, given, message, result};
-use crate::support::owned::Owned;
+use super::mcp::{call_tool, calling, failure, given, message, result};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_of_tools_is_short() {
@@ -32,11 +32,12 @@ async fn the_list_of_tools_is_short() {
 async fn explain_takes_what_read_takes() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Explained", json!({}), &[r#"[{"a":1},{"a":2}]"#]).await;
-    let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": ["a:2"], "limit": 1})).await);
+    let (texts, _) =
+        given(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": ["a:2"], "limit": 1})).await);
     assert!(texts.concat().contains("filter=a:2"), "{texts:?}");
-    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "filtr": ["a:2"]})).await);
+    let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "filtr": ["a:2"]})).await);
     assert!(text.contains("\"filtr\"") && text.contains("did you mean filter?"), "{text}");
-    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "positions": true})).await);
+    let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "positions": true})).await);
     assert!(text.contains("unknown argument \"positions\""), "{text}");
 }
 
@@ -45,15 +46,16 @@ async fn diff_takes_the_alternate() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Compared", json!({}), &[r#"[{"k":"a","n":1.0},{"k":"b"}]"#]).await;
     let arguments = json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true});
-    let text = failure(&owned.tool("diff", arguments.clone()).await);
+    let text = failure(&call_tool(&owned, "diff", arguments.clone()).await);
     assert!(text.contains("has no alternate"), "{text}");
     assert_eq!(owned.save(id, 1, r#"[{"k":"a","n":1e1},{"k":"c"}]"#).await.status, 200);
-    let (texts, _) = given(&owned.tool("diff", arguments).await);
+    let (texts, _) = given(&call_tool(&owned, "diff", arguments).await);
     let answer = owned.call("GET", &format!("/dataset/diff?dataset_id={id}&v1=1&v2=1&alt=true"), "").await;
     assert_eq!((answer.status, texts.concat().as_str()), (200, answer.text()));
-    let (_, without) = given(&owned.tool("diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": false})).await);
+    let (_, without) =
+        given(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": false})).await);
     assert_eq!((&without["modified"], &without["records"]), (&json!(0), &json!([])));
-    let (_, with) = given(&owned.tool("diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true})).await);
+    let (_, with) = given(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true})).await);
     assert_ne!(with["records"], json!([]));
 }
 
@@ -71,7 +73,7 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
         .map(|row| format!("{{{}}}", (0..60).map(|number| member(number, row)).collect::<Vec<_>>().join(",")))
         .collect();
     let id = owned.dataset("Wide", json!({}), &[&format!("[{}]", entities.join(","))]).await;
-    let answer = owned.tool("profile", json!({"dataset_id": id})).await;
+    let answer = call_tool(&owned, "profile", json!({"dataset_id": id})).await;
     let (texts, page) = given(&answer);
     assert!(texts.concat().len() < 6 << 10 && answer.body.len() < 8 << 10, "{}", texts.concat().len());
     assert_eq!((&page["entities"], &page["path_count"], &page["next_offset"]), (&json!(200), &json!(72), &json!(50)));
@@ -83,10 +85,10 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     assert_eq!(lines[4], "nested_4: object");
     assert_eq!(lines[5], "nested_4.inner: number|array|null, 200 distinct: 0..199");
     assert!(lines[1].starts_with("number_1: number, 200 distinct: 0.25..199.25"), "{}", lines[1]);
-    let (_, page) = given(&owned.tool("profile", json!({"dataset_id": id, "offset": 50})).await);
+    let (_, page) = given(&call_tool(&owned, "profile", json!({"dataset_id": id, "offset": 50})).await);
     assert_eq!((page["paths"].as_array().map(Vec::len), &page["next_offset"]), (Some(22), &json!(null)));
     let below = json!({"dataset_id": id, "below": "nested_4", "details": true});
-    let (_, page) = given(&owned.tool("profile", below).await);
+    let (_, page) = given(&call_tool(&owned, "profile", below).await);
     assert_eq!(page["profile"]["paths"][1]["types"]["null"], json!(200));
     assert_eq!(page["path_count"], json!(2));
     for (arguments, next) in [
@@ -100,7 +102,7 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     ] {
         let mut asked = arguments.clone();
         asked["dataset_id"] = json!(id);
-        let (_, page) = given(&owned.tool("profile", asked).await);
+        let (_, page) = given(&call_tool(&owned, "profile", asked).await);
         assert!(page["next"].as_str().is_some_and(|text| text.starts_with(next)), "{arguments}: {page}");
     }
 
@@ -110,7 +112,7 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     let id = owned.dataset("Long", json!({}), &[&format!("[{{{}}}]", entity.join(","))]).await;
     let (mut offset, mut seen) = (json!(0), 0);
     while !offset.is_null() {
-        let answer = owned.tool("profile", json!({"dataset_id": id, "offset": offset})).await;
+        let answer = call_tool(&owned, "profile", json!({"dataset_id": id, "offset": offset})).await;
         let (texts, page) = given(&answer);
         assert!(texts.concat().len() < 6 << 10, "{}", texts.concat().len());
         seen += page["paths"].as_array().map_or(0, Vec::len);
@@ -175,13 +177,13 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     // Sorted and paged, the positions are those of the answer.
     let sorted =
         json!({"dataset_id": id, "alt": true, "sort": "key:desc", "limit": 3, "positions": true, "format": "csv"});
-    let (_, about) = given(&owned.tool("read", sorted).await);
+    let (_, about) = given(&call_tool(&owned, "read", sorted).await);
     assert_eq!(about["positions"], json!([99_999, 99_998, 99_997]));
     for other in [json!({"count": true}), json!({"sample": 3})] {
         let mut arguments = other.clone();
         arguments["dataset_id"] = json!(id);
         arguments["positions"] = json!(true);
-        let text = failure(&owned.tool("read", arguments).await);
+        let text = failure(&call_tool(&owned, "read", arguments).await);
         assert!(
             text.contains("positions") && text.contains(other.as_object().expect("one").keys().next().expect("one")),
             "{text}"
@@ -189,7 +191,7 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     }
     // Where nothing is found there is nothing to edit, but to insert, and to look what there is.
     let nothing = json!({"dataset_id": id, "filter": ["key:nothing"], "positions": true, "alt": true});
-    let (_, about) = given(&owned.tool("read", nothing).await);
+    let (_, about) = given(&call_tool(&owned, "read", nothing).await);
     assert_eq!((&about["positions"], &about["etag"]), (&json!([]), &edited["etag"]), "{about}");
     for (arguments, next) in [
         (json!({"filter": ["key:nothing"], "positions": true, "alt": true}), Some("nothing matches: profile returns")),
@@ -205,14 +207,14 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     ] {
         let mut arguments = arguments;
         arguments["dataset_id"] = json!(id);
-        let (_, about) = given(&owned.tool("read", arguments.clone()).await);
+        let (_, about) = given(&call_tool(&owned, "read", arguments.clone()).await);
         let found = about["next"].as_str();
         assert_eq!(found.is_some(), next.is_some(), "{arguments}: {about}");
         assert!(found.unwrap_or_default().contains(next.unwrap_or_default()), "{arguments}: {about}");
     }
     // Of another's dataset there is nothing to edit.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
-    let (_, about) = given(&owned.tool("read", json!({"dataset_id": open, "positions": true})).await);
+    let (_, about) = given(&call_tool(&owned, "read", json!({"dataset_id": open, "positions": true})).await);
     assert_eq!((&about["positions"], &about["etag"]), (&json!([0]), &Value::Null));
 }
 
@@ -221,14 +223,15 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     let owned = Owned::sqlite().await;
     let id =
         owned.dataset("Things", json!({"listed": true, "description": "Äpfel"}), &[r#"[{"n":1.0},{"n":2}]"#]).await;
-    let (texts, page) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id, "limit": 1})).await);
+    let (texts, page) = given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1})).await);
     assert_eq!((&page["next_offset"], &page["total_count"]), (&json!(1), &json!(2)));
     assert!(texts[0].ends_with(r#""entities":[{"n":1.0}]}"#) && texts[1].contains("edit_alt_version"), "{texts:?}");
-    let (_, last) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
+    let (_, last) =
+        given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
     assert_eq!((&last["next_offset"], &last["etag"]), (&json!(null), &page["etag"]));
 
     // Positions in the version's own entities were taken for those of its alternate.
-    let pull = async |arguments: Value| given(&owned.tool("pull_for_edit", arguments).await).0;
+    let pull = async |arguments: Value| given(&call_tool(&owned, "pull_for_edit", arguments).await).0;
     assert_eq!(pull(json!({"dataset_id": id})).await.len(), 1);
     owned.save(id, 1, r#"[{"n":0},{"n":1.0},{"n":2}]"#).await;
     for arguments in [json!({"dataset_id": id}), json!({"dataset_id": id, "limit": 1})] {
@@ -240,17 +243,17 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     assert!(page[1].contains("offset plus its index in this page"), "{page:?}");
 
     let hidden = owned.dataset("Hidden", json!({}), &["[]"]).await;
-    let (_, list) = given(&owned.tool("list_public_datasets", json!({})).await);
+    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({})).await);
     assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}, not {hidden}");
     assert_eq!((&list["datasets"][0]["description"], &list["next_after"]), (&json!("Äpfel"), &json!(null)));
     let second = owned.dataset("Second", json!({"listed": true}), &["[]"]).await;
-    let (_, list) = given(&owned.tool("list_public_datasets", json!({"limit": 1})).await);
+    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"limit": 1})).await);
     assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(id), &json!(id)));
-    let (_, list) = given(&owned.tool("list_public_datasets", json!({"limit": 1, "after": id})).await);
+    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"limit": 1, "after": id})).await);
     assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(second), &json!(null)));
-    let (_, list) = given(&owned.tool("list_public_datasets", json!({"q": "ÄPF"})).await);
+    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"q": "ÄPF"})).await);
     assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}");
-    let (_, mine) = given(&owned.tool("list_datasets", json!({})).await);
+    let (_, mine) = given(&call_tool(&owned, "list_datasets", json!({})).await);
     assert_eq!((&mine["datasets"][0]["listed"], &mine["datasets"][0]["description"]), (&json!(true), &json!("Äpfel")));
 
     // However long owners write, a page comes, and says where the next one begins.
@@ -264,7 +267,7 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
         let (mut listed, mut after, mut pages) = (Vec::new(), json!(0), 0);
         while !after.is_null() {
             let arguments = if pages == 0 { json!({"limit": 200}) } else { json!({"limit": 200, "after": after}) };
-            let (_, page) = given(&owned.tool(tool, arguments).await);
+            let (_, page) = given(&call_tool(&owned, tool, arguments).await);
             listed.extend(page["datasets"].as_array().expect("datasets").iter().map(|one| one["dataset_id"].clone()));
             (after, pages) = (page["next_after"].clone(), pages + 1);
         }
@@ -288,7 +291,7 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
                     arguments[own] = value.into();
                 }
             }
-            let text = failure(&owned.tool(name, arguments).await);
+            let text = failure(&call_tool(&owned, name, arguments).await);
             assert!(text.contains(&slip) && text.contains("valid: "), "{name} {slip}: {text}");
             assert!(known.len() < 3 || text.contains("did you mean "), "{name} {slip}: {text}");
         }

@@ -16,16 +16,15 @@ use axum::routing::{get, post};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
-use strata::http::read;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve_router};
+use strata_http::read;
+use strata_http::router::around;
+use strata_http::server::{ServerLimits, serve_router};
+use strata_testing::Log;
+use strata_testing::serving::{limits, slow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tower::Service;
-
-use crate::support::Log;
-use crate::support::serving::{limits, slow};
 
 // ---- the checks of a read that need no data ----
 

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use strata_testing::machine::{Machine, Server, get, succeeded};
+use strata_testing::scripts::{node_tool, node_tools, tool, tools_file};
 use strata_types::request::Format;
-
-use crate::support::machine::{Machine, Server, get, succeeded};
-use crate::support::scripts::{node_tool, node_tools, tool, tools_file};
 
 const EMAIL: &str = "grace@example.test";
 const PASSWORD: &str = "the password of Grace";

@@ -3,11 +3,10 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use strata::http::headers::content_encoding::ContentCoding;
+use strata_encode::ContentCoding;
+use strata_reference::coding::decoded;
+use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::reference::coding::decoded;
-use crate::support::{Answer, TestService};
 
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
 
@@ -220,7 +219,7 @@ async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata::http::serve(service.app.clone(), listener, stopped));
+    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
 
     for (coding, damaged) in [("zstd", false), ("zstd", true), ("gzip", true), ("br", true)] {
         // A small buffer, so that the service has to wait for what it sends to be read.

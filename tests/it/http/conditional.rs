@@ -2,10 +2,9 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use strata::service::App;
-
-use crate::support::catalog::execute;
-use crate::support::{Answer, TestService};
+use strata_service::App;
+use strata_testing::catalog::execute;
+use strata_testing::{Answer, TestService};
 
 async fn get(service: &TestService, uri: &str, headers: &[(&str, &str)]) -> Answer {
     let mut request = Request::builder().uri(uri);
@@ -215,10 +214,10 @@ impl TestServiceOf<'_> {
     async fn import(&self, text: &str) {
         let source = tempfile::NamedTempFile::new_in(self.0.directory()).expect("a temporary file");
         std::fs::write(source.path(), text).expect("written");
-        let request = strata::service::ImportRequest {
+        let request = strata_service::ImportRequest {
             source: source.path().to_string_lossy().into_owned(),
             name: "Some".to_owned(),
-            owner_email: crate::support::OWNER.to_owned(),
+            owner_email: strata_testing::OWNER.to_owned(),
             about: strata_types::dataset::About::default(),
             private: false,
             format: None,

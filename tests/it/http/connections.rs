@@ -11,15 +11,14 @@ use axum::extract::Request;
 use axum::routing::{any, get};
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve_router};
+use strata_http::router::around;
+use strata_http::server::{ServerLimits, serve_router};
+use strata_testing::eventually;
+use strata_testing::metrics::value;
+use strata_testing::serving::{limits, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-
-use crate::support::eventually;
-use crate::support::metrics::value;
-use crate::support::serving::{limits, start};
 
 /// Long past anything but a hang.
 const HANG: Duration = Duration::from_secs(30);
@@ -50,7 +49,7 @@ static COUNTED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Does what cuts a connection, and waits until it has been counted.
 async fn counts(what: &str, series: &str, cut: impl Future<Output = ()>) {
-    let counted = || value(&strata::metrics::render(), series).unwrap_or_default();
+    let counted = || value(&strata_runtime::metrics::render(), series).unwrap_or_default();
     let before = counted();
     cut.await;
     eventually(what, async || counted() > before).await;
@@ -513,7 +512,7 @@ async fn a_client_has_its_share_of_connections_and_is_told_so() {
     assert_eq!(hostile[0].read(&mut [0; 1]).await.expect("the end"), 0);
 
     // A trusted proxy speaks for many.
-    let trusted = strata::config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("an address");
+    let trusted = strata_config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("an address");
     let address = start(routes(), ServerLimits { trusted_proxies: trusted, ..limits }).await;
     let mut proxied = Vec::new();
     for _ in 0..8 {
@@ -530,7 +529,7 @@ async fn a_client_has_its_share_of_connections_and_is_told_so() {
 
 #[tokio::test]
 async fn limits_at_their_least_and_their_most_serve_honest_clients() {
-    use strata::config::{Config, Server};
+    use strata_config::{Config, Server};
     let seconds = [(1, 1), (3_600, 604_800)];
     for (least, answer_timeout_s) in seconds {
         let server = Server {

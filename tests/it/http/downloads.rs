@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
+use strata_testing::{Answer, TestService};
+
 use super::read_limits::{GET, Sent, limited, rate, send};
-use crate::support::{Answer, TestService};
 
 const EXPORT: &str = "/api/1/open/v1/?format=parquet";
 

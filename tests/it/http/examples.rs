@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use strata::http::params::PARAMETERS;
+use strata_http::params::PARAMETERS;
+use strata_testing::TestService;
 use strata_types::request::Format;
-
-use crate::support::TestService;
 
 const EXAMPLES: &str = include_str!("../../cases/examples.jsonl");
 

@@ -1,12 +1,11 @@
 //! Fields that a read names and that are not there: `X-Unknown-Fields` and `strict` (docs/reference/query-semantics.md,
 //! Unknown fields).
 
-use strata::http::params;
+use strata_http::params;
+use strata_reference::unknown;
+use strata_reference::value::Value;
+use strata_testing::TestService;
 use strata_types::request::ReadRequest;
-
-use crate::reference::unknown;
-use crate::reference::value::Value;
-use crate::support::TestService;
 
 const ENTITIES: [&str; 4] = [
     r#"{"_source":"s1","name":"A","stock":{"berlin":3,"köln":null},"note":"","sizes":[{"cm":5},{"cm":7}]}"#,
@@ -135,7 +134,7 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
 async fn a_refusal_of_fields_counts_against_the_rate_and_one_of_parameters_does_not() {
     let service = TestService::configured(|config| config.limits.public_per_minute = 100).await;
     service.import("Some", "[{\"a\":1}]").await;
-    let left = |answer: crate::support::Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+    let left = |answer: strata_testing::Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
     assert_eq!(left(service.get("/api/1/some/v1?strict=true&lmit=1").await), None);
     assert_eq!(left(service.get("/api/1/some/v1?strict=true&sort=b").await).as_deref(), Some("99"));
     assert_eq!(left(service.get("/api/1/some/v1?strict=true&sort=a").await).as_deref(), Some("98"));

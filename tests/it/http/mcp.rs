@@ -3,15 +3,14 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata::config::{HostNames, PublicUrl};
-use strata::http::params::PARAMETERS;
-
-use crate::support::entities::{EXACT, entities};
-use crate::support::machine::{Machine, Server, one_json_line, succeeded};
-use crate::support::owned::{Owned, log_in, parsed};
-use crate::support::pages::{between, check_table};
-use crate::support::scripts::{tool, tools_file};
-use crate::support::{Answer, FIXTURES};
+use strata_config::{HostNames, PublicUrl};
+use strata_http::params::PARAMETERS;
+use strata_testing::entities::{EXACT, entities};
+use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
+use strata_testing::owned::{Owned, log_in, parsed};
+use strata_testing::pages::{between, check_table};
+use strata_testing::scripts::{tool, tools_file};
+use strata_testing::{Answer, FIXTURES};
 
 /// Calls `/mcp` with a token and any body.
 pub(super) async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
@@ -62,10 +61,8 @@ fn texts(result: &Value) -> Vec<String> {
     contents.iter().map(|content| content["text"].as_str().expect("a text").to_owned()).collect()
 }
 
-impl Owned {
-    pub(super) async fn tool(&self, tool: &str, arguments: Value) -> Answer {
-        message(self, Some(&self.token), &calling(tool, &arguments.to_string())).await
-    }
+pub(super) async fn call_tool(owned: &Owned, tool: &str, arguments: Value) -> Answer {
+    message(owned, Some(&owned.token), &calling(tool, &arguments.to_string())).await
 }
 
 #[test]
@@ -93,7 +90,7 @@ fn the_official_client_reads_edits_and_is_refused() {
     );
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
     let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
-    let tools: Vec<&str> = strata::http::mcp::names().collect();
+    let tools: Vec<&str> = strata_http::mcp::names().collect();
     let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
     let mut script = tool("python");
     script.arg(tools_file("agents.py")).args([&server.base_url, token, &id, "world-countries", &expects]);
@@ -146,7 +143,7 @@ async fn tools_give_and_take_entities_to_the_byte() {
     let list = format!(r#"[{{"$serde_json::private::Number":"12"}},{}"#, &EXACT[1..]);
     let id = owned.dataset("Things", json!({"private": true}), &[&list]).await;
     let pulled = owned.pull(json!({"dataset_id": id, "version": 1})).await;
-    let (texts, _) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id})).await);
+    let (texts, _) = given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await);
     assert_eq!(texts, [pulled.text()], "the same text as over HTTP");
 
     let etag = pulled.header("etag").expect("an etag");
@@ -165,7 +162,7 @@ async fn tools_give_and_take_entities_to_the_byte() {
     given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     let alternate = owned.pull(json!({"dataset_id": id, "alt": true})).await;
     assert!(alternate.text().ends_with(&format!(r#""entities":{list}}}"#)), "{}", alternate.text());
-    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "alt": true})).await);
+    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "alt": true})).await);
     assert_eq!(texts[1], list);
 }
 
@@ -230,7 +227,7 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"name":"a","stock":{"berlin":1}}]"#]).await;
     let about = async |filter: Value| -> Value {
-        let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "filter": filter})).await);
+        let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "filter": filter})).await);
         serde_json::from_str(&texts[0]).expect("JSON")
     };
     let slips = about(json!(["nmae:a", "stock.berln:1", "zzzzzz:1"])).await;
@@ -240,7 +237,7 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     assert_eq!((&none["unknown_fields"], none.get("did_you_mean")), (&json!(["zzzzzz"]), None));
     assert_eq!(about(json!(["name:a"])).await.get("unknown_fields"), None);
     // What was typed is no suggestion.
-    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
+    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
     let sorted: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!(sorted["hints"], json!(["`sort` requires a top-level field, but \"stock.berlin\" is a nested path."]));
     assert_eq!(sorted.get("did_you_mean"), None);
@@ -255,7 +252,7 @@ async fn a_read_tells_of_range_filters_of_the_wrong_type() {
     let about = async |arguments: Value| -> Value {
         let mut arguments = arguments;
         arguments["dataset_id"] = json!(id);
-        let (texts, _) = given(&owned.tool("read", arguments).await);
+        let (texts, _) = given(&call_tool(&owned, "read", arguments).await);
         serde_json::from_str(&texts[0]).expect("JSON")
     };
     for (arguments, words) in [
@@ -289,7 +286,7 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
     let called = async |tool: &str, arguments: &Value| -> Vec<String> {
         let mut arguments = arguments.clone();
         arguments["dataset_id"] = json!(id);
-        given(&owned.tool(tool, arguments).await).0
+        given(&call_tool(&owned, tool, arguments).await).0
     };
     for (arguments, words) in [
         (json!({"filter": ["name:A"]}), "so `filter=name:A` finds nothing. Use a nested path, such as `name.short`."),
@@ -361,22 +358,22 @@ async fn the_headers_that_a_refusal_proposes_are_taken() {
 async fn a_read_is_explained_to_its_owner() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({"private": true}), &[r#"[{"a":1},{"a":2}]"#]).await;
-    let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": "a:2"})).await);
+    let (texts, _) = given(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": "a:2"})).await);
     assert!(texts[0].starts_with(&format!("Query on dataset {id} (things), version 1\n")), "{}", texts[0]);
     for words in ["a:2", "Physical plan", "1 entity", "limit"] {
         assert!(texts[0].contains(words), "{words}: {}", texts[0]);
     }
-    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "version": "v9"})).await);
+    let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "version": "v9"})).await);
     assert!(text.contains("no version 9"), "{text}");
-    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "limitt": 1})).await);
+    let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "limitt": 1})).await);
     assert!(text.contains("unknown argument"), "{text}");
     // A public dataset of somebody else is read, but not explained.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
-    let text = failure(&owned.tool("explain", json!({"dataset_id": open})).await);
-    assert_eq!(text, failure(&owned.tool("pull_for_edit", json!({"dataset_id": open})).await));
+    let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": open})).await);
+    assert_eq!(text, failure(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": open})).await));
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
-    given(&owned.tool("explain", json!({"dataset_id": id})).await);
+    given(&call_tool(&owned, "explain", json!({"dataset_id": id})).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -388,7 +385,7 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let check = async |arguments: Value, query: &str, about: Value| {
         let mut all = arguments.clone();
         all["dataset_id"] = json!(id);
-        let (texts, _) = given(&owned.tool("read", all).await);
+        let (texts, _) = given(&call_tool(&owned, "read", all).await);
         let path = format!("/api/{id}/things/active/?{query}");
         owned.service.get(&path).await.is(&texts[1]);
         let found: Value = serde_json::from_str(&texts[0]).expect("JSON");
@@ -428,7 +425,7 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
         check(arguments, &query, shown).await;
     }
     check(json!({"limit": null, "filter": null, "format": "tsv"}), "limit=20&format=tsv", json!([20, 60, 20])).await;
-    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sample": 30})).await);
+    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "sample": 30})).await);
     let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("JSON");
     let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!((sampled.len(), &about["total_count"], &about["next_offset"]), (30, &json!(30), &Value::Null));
@@ -437,10 +434,10 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     check(json!({"sample": 30, "seed": 7, "limit": 20}), "sample=30&seed=7&limit=20&pretty=0", json!([20, 30, 20]))
         .await;
     let arguments = json!({"dataset_id": id, "sample": 30, "seed": 7, "filter": "k:a0", "total": true, "limit": 3});
-    let (texts, _) = given(&owned.tool("read", arguments).await);
+    let (texts, _) = given(&call_tool(&owned, "read", arguments).await);
     let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!([&about["total_count"], &about["total_matches"], &about["next_offset"]], [20, 20, 3]);
-    let text = failure(&owned.tool("read", json!({"dataset_id": id, "seed": 7})).await);
+    let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id, "seed": 7})).await);
     assert!(text.contains("parameter seed: 7 requires sample"), "{text}");
     // A number is shown as one, a text as one.
     for (argument, value, shown) in [
@@ -455,7 +452,7 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     ] {
         let mut arguments = json!({"dataset_id": id});
         arguments[argument] = value;
-        let text = failure(&owned.tool("read", arguments).await);
+        let text = failure(&call_tool(&owned, "read", arguments).await);
         assert!(text.contains(shown), "{text} does not say {shown}");
     }
     for (edit, shown) in [
@@ -467,7 +464,7 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     ] {
         let etag = owned.etag(id, 1).await;
         let arguments = json!({"dataset_id": id, "version": 1, "etag": etag, "edits": [edit]});
-        let text = failure(&owned.tool("edit_alt_version", arguments).await);
+        let text = failure(&call_tool(&owned, "edit_alt_version", arguments).await);
         assert!(text.contains(shown), "{text} does not say {shown}");
     }
 }
@@ -479,37 +476,37 @@ async fn agents_reach_what_is_public_or_their_users() {
     let open = owned.service.import("Open", "{\"open\":1}\n").await;
     let closed = owned.service.try_import("Closed", true, b"{\"closed\":1}\n").await.expect("imported");
     let (open, closed) = (open.dataset_id.get(), closed.dataset_id.get());
-    let read = async |id: u64| owned.tool("read", json!({"dataset_id": id})).await;
+    let read = async |id: u64| call_tool(&owned, "read", json!({"dataset_id": id})).await;
     assert_eq!(given(&read(mine).await).0[1], r#"[{"mine":1}]"#);
     assert!(given(&read(open).await).0[1].starts_with(r#"[{"open":1"#));
     // Another's private dataset is as one that is not there.
     assert_eq!(failure(&read(closed).await), failure(&read(999_999).await));
     for id in [open, closed, 999_999] {
-        let answer = owned.tool("pull_for_edit", json!({"dataset_id": id})).await;
+        let answer = call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await;
         assert_eq!(failure(&answer), "You have no dataset with this dataset_id.");
     }
-    let (_, page) = given(&owned.tool("list_datasets", json!({})).await);
+    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({})).await);
     assert_eq!(page["datasets"].as_array().map(Vec::len), Some(1), "{page}");
     assert!(!page.to_string().contains("ping_") && page["datasets"][0].get("private_key").is_none(), "{page}");
 
     let second = owned.dataset("Second", json!({}), &[]).await;
-    let (_, page) = given(&owned.tool("list_datasets", json!({"limit": 1})).await);
+    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({"limit": 1})).await);
     assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(mine), &json!(mine)));
-    let (_, page) = given(&owned.tool("list_datasets", json!({"limit": 1, "after": mine})).await);
+    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({"limit": 1, "after": mine})).await);
     assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(second), &Value::Null));
     assert_eq!(
         (&page["datasets"][0]["active_version"], &page["datasets"][0]["private"]),
         (&Value::Null, &json!(false))
     );
 
-    let text = failure(&owned.tool("list_datasets", json!({"limit": 201})).await);
+    let text = failure(&call_tool(&owned, "list_datasets", json!({"limit": 201})).await);
     assert!(text.contains("limit") && text.contains("1 to 200"), "{text}");
 
     // A frozen dataset is not read, but edited.
     let freeze = json!({"dataset_id": mine, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
     assert_eq!(failure(&read(mine).await), "This dataset is frozen and no longer served.");
-    given(&owned.tool("pull_for_edit", json!({"dataset_id": mine})).await);
+    given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": mine})).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -655,17 +652,17 @@ async fn method_of_undeclared_capability_is_unknown() {
 async fn results_and_messages_are_bounded_and_say_what_to_do() {
     let owned = Owned::configured(|config| config.limits.body_bytes = 100_000, None).await;
     let id = owned.dataset("Large", json!({}), &[&entities(2 << 20)]).await;
-    let text = failure(&owned.tool("pull_for_edit", json!({"dataset_id": id})).await);
+    let text = failure(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await);
     assert!(text.contains("1048576 bytes") && text.contains("POST /agent/pull_for_edit"), "{text}");
-    let text = failure(&owned.tool("read", json!({"dataset_id": id, "limit": 100_000})).await);
+    let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 100_000})).await);
     assert!(text.contains("262144 bytes") && text.contains("keep_field"), "{text}");
-    given(&owned.tool("read", json!({"dataset_id": id, "limit": 1_000})).await);
+    given(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 1_000})).await);
     let kept = json!({"dataset_id": id, "limit": 10_000, "keep_field": ["number"]});
-    assert_eq!(given(&owned.tool("read", kept).await).0.len(), 2);
+    assert_eq!(given(&call_tool(&owned, "read", kept).await).0.len(), 2);
     assert_eq!(owned.service.app.load().streams, 0, "what was cut is over");
 
     let push = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": [{"a": "x".repeat(100_000)}]});
-    let answer = owned.tool("push_alt_version", push).await;
+    let answer = call_tool(&owned, "push_alt_version", push).await;
     let refused_as = |code: i32, answer: &Answer, status: u16, words: &str| {
         assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
         let message: Value = serde_json::from_str(answer.text()).expect("JSON");
@@ -723,7 +720,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
         json!(vec!["a.b"; 1_001]),
     ];
     let mut failures = 0;
-    for tool in strata::http::mcp::names() {
+    for tool in strata_http::mcp::names() {
         let names = [
             "dataset_id",
             "version",
@@ -756,7 +753,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
                     arguments = json!({"dataset_id": id, "v1": 1, "v2": 1});
                 }
                 arguments[name] = value.clone();
-                let answer = owned.tool(tool, arguments).await;
+                let answer = call_tool(&owned, tool, arguments).await;
                 let result = result(&answer);
                 let text = texts(&result).concat();
                 assert!(!text.is_empty() && text.len() < 10_000, "{tool} {name} {value}: {text}");
@@ -787,9 +784,9 @@ async fn reads_by_agents_count_as_reads_and_calls_of_tools_are_counted() {
     };
     let before = (counted("done").await, counted("refused").await);
     for _ in 0..3 {
-        given(&owned.tool("read", json!({"dataset_id": id})).await);
+        given(&call_tool(&owned, "read", json!({"dataset_id": id})).await);
     }
-    let text = failure(&owned.tool("read", json!({"dataset_id": id})).await);
+    let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id})).await);
     assert!(text.starts_with("Too many requests. Try again in "), "{text}");
     owned.service.get(&format!("/api/{id}/things/v1/")).await.is_error(429);
     // Other tests of this binary may call it, too.
@@ -818,7 +815,7 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
     assert!(wrong.text().contains("-32600") && wrong.text().contains("Invalid body"), "{}", wrong.text());
     // Every series is there before the first call.
     let metrics = owned.service.get("/metrics").await.text().to_owned();
-    for tool in strata::http::mcp::names().chain(["none"]) {
+    for tool in strata_http::mcp::names().chain(["none"]) {
         let series = format!("strata_tool_calls_total{{tool=\"{tool}\",outcome=\"left\"}} ");
         assert!(metrics.contains(&series), "{series}");
     }
@@ -832,7 +829,7 @@ async fn a_tool_that_the_service_fails_names_the_request() {
         std::fs::write(&file, b"not Parquet").expect("written");
     }
     for tool in ["read", "pull_for_edit"] {
-        let answer = owned.tool(tool, json!({"dataset_id": id})).await;
+        let answer = call_tool(&owned, tool, json!({"dataset_id": id})).await;
         let id = answer.header("x-request-id").expect("an id");
         let text = failure(&answer);
         assert_eq!(text, format!("Failed to read the dataset from storage. The error was logged. Request ID: {id}."));

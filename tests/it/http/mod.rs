@@ -13,7 +13,6 @@ mod management;
 mod mcp;
 mod openapi;
 mod pages;
-mod params;
 mod ranges;
 mod read;
 mod read_limits;

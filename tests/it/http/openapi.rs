@@ -6,14 +6,13 @@ use std::path::Path;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::Value;
-use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata_http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
+use strata_testing::openapi::{Document, MANAGED};
+use strata_testing::pages::between;
+use strata_testing::scripts::{node_tool, tool, tools_file};
+use strata_testing::{FIXTURES, TestService};
 use strata_types::request::Format;
-
-use crate::support::machine::{Machine, Server, one_json_line, succeeded};
-use crate::support::openapi::{Document, MANAGED};
-use crate::support::pages::between;
-use crate::support::scripts::{node_tool, tool, tools_file};
-use crate::support::{FIXTURES, TestService};
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}";
 const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt";

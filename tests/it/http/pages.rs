@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use strata_reference::sample::sip_hash;
+use strata_testing::owned::Owned;
+use strata_testing::{Answer, TestService};
 use strata_types::limits::LINK_BYTES;
-
-use crate::reference::sample::sip_hash;
-use crate::support::owned::Owned;
-use crate::support::{Answer, TestService};
 
 /// Ten entities, two of each `k`.
 async fn service() -> TestService {

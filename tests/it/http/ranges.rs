@@ -3,17 +3,14 @@
 
 use std::time::Duration;
 
-use strata::http;
+use strata_http as http;
+use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::support::{Answer, TestService};
 
 const EXPORT: &str = "/api/3/earthquakes/v1/?format=parquet";
 
-impl TestService {
-    async fn range(&self, uri: &str, range: &str) -> Answer {
-        self.get_with(uri, &[("range", range)]).await
-    }
+async fn part(service: &TestService, uri: &str, range: &str) -> Answer {
+    service.get_with(uri, &[("range", range)]).await
 }
 
 /// The whole export, as a plain request gets it.
@@ -32,7 +29,7 @@ async fn every_part_is_that_of_the_whole() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     // A part first: the whole need not have been asked for.
-    let first = service.range(EXPORT, "bytes=0-99").await;
+    let first = part(&service, EXPORT, "bytes=0-99").await;
     let whole = whole(&service, EXPORT).await;
     let length = whole.body.len();
     assert!(length > 20_000, "{length}");
@@ -53,7 +50,7 @@ async fn every_part_is_that_of_the_whole() {
         (format!("bytes={}-99999999999999999999999", length - 1), length - 1, length),
         ("BYTES=5-6".to_owned(), 5, 7),
     ] {
-        let part = service.range(EXPORT, &range).await;
+        let part = part(&service, EXPORT, &range).await;
         assert_eq!((part.status, part.whole), (206, true), "{range}");
         assert!(part.body == whole.body[from..to], "{range}");
         assert_eq!(part.header("content-range"), Some(&*format!("bytes {from}-{}/{length}", to - 1)), "{range}");
@@ -67,7 +64,7 @@ async fn every_part_is_that_of_the_whole() {
     let mut joined = Vec::new();
     while joined.len() < length {
         let range = format!("bytes={}-{}", joined.len(), joined.len() + 7_000);
-        joined.extend_from_slice(&service.range(EXPORT, &range).await.body);
+        joined.extend_from_slice(&part(&service, EXPORT, &range).await.body);
     }
     assert!(joined == whole.body);
     assert_eq!(service.export_files().len(), 1);
@@ -79,7 +76,7 @@ async fn what_is_beyond_the_end_is_416() {
     service.load_fixtures().await;
     let length = whole(&service, EXPORT).await.body.len();
     for range in [format!("bytes={length}-"), format!("bytes={length}-{}", length + 9), "bytes=-0".to_owned()] {
-        let answer = service.range(EXPORT, &range).await;
+        let answer = part(&service, EXPORT, &range).await;
         answer.is_error(416);
         assert_eq!(answer.header("content-range"), Some(&*format!("bytes */{length}")), "{range}");
         assert!(answer.text().contains(&format!("bytes=0-{}", length - 1)), "{}", answer.text());
@@ -92,7 +89,7 @@ async fn what_is_not_one_range_of_bytes_is_answered_whole() {
     service.load_fixtures().await;
     let whole = whole(&service, EXPORT).await;
     for range in ["bytes=5-4", "bytes=a-b", "bytes", "bytes=", "items=0-1", "bytes=0-1,5-6", "0-1", "bytes=-"] {
-        let answer = service.range(EXPORT, range).await;
+        let answer = part(&service, EXPORT, range).await;
         assert_eq!((answer.status, answer.header("content-range")), (200, None), "{range}");
         assert!(answer.body == whole.body, "{range}");
     }
@@ -180,15 +177,15 @@ async fn only_exports_are_given_in_parts() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     for query in ["format=csv", "format=json", "limit=5", "count=true&format=parquet", "format=parquet&sample=9"] {
-        let answer = service.range(&format!("/api/3/earthquakes/v1/?{query}"), "bytes=0-9").await;
+        let answer = part(&service, &format!("/api/3/earthquakes/v1/?{query}"), "bytes=0-9").await;
         assert_eq!((answer.status, answer.header("content-range")), (200, None), "{query}");
         assert_eq!(answer.header("accept-ranges"), None, "{query}");
         assert!(answer.body.len() > 10);
     }
     assert_eq!(service.export_files().len(), 0);
     // Errors come before.
-    service.range("/api/3/earthquakes/v9/?format=parquet", "bytes=0-9").await.is_error(404);
-    service.range("/api/3/earthquakes/v1/?format=parquet&limit=x", "bytes=0-9").await.is_error(400);
+    part(&service, "/api/3/earthquakes/v9/?format=parquet", "bytes=0-9").await.is_error(404);
+    part(&service, "/api/3/earthquakes/v1/?format=parquet&limit=x", "bytes=0-9").await.is_error(400);
     let head = service.send_with("HEAD", EXPORT, &[("range", "bytes=0-9")]).await;
     assert_eq!((head.status, head.header("allow")), (405, Some("GET")));
 }
@@ -201,7 +198,7 @@ async fn an_export_of_nothing_has_parts_too() {
         let uri = format!("{EXPORT}&{query}");
         let whole = whole(&service, &uri).await;
         assert_eq!(whole.header("x-total-count"), Some("0"));
-        assert_eq!(service.range(&uri, "bytes=-4").await.body, "PAR1");
+        assert_eq!(part(&service, &uri, "bytes=-4").await.body, "PAR1");
     }
 }
 
@@ -213,7 +210,7 @@ async fn equal_requests_share_a_file_and_others_do_not() {
         "/api/3/earthquakes/v1/?format=parquet&filter=properties.magType:ml&filter=properties.type:earthquake",
         "/api/3/earthquakes/active?filter=properties.type:earthquake&filter=properties.magType:ml&format=parquet&pretty=0",
     ];
-    let answers = futures::future::join_all((0..10).map(|number| service.range(uris[number % 2], "bytes=-100"))).await;
+    let answers = futures::future::join_all((0..10).map(|number| part(&service, uris[number % 2], "bytes=-100"))).await;
     assert!(answers.iter().all(|answer| answer.status == 206 && answer.body == answers[0].body));
     assert_eq!(service.export_files().len(), 1);
     service.get(EXPORT).await;
@@ -227,7 +224,7 @@ async fn the_bytes_are_the_same_whoever_makes_them() {
     first.load_fixtures().await;
     let uris = [EXPORT, "/api/1/world-countries/v1/?format=parquet", "/api/2/emoji/v1/?format=parquet&denull=true"];
     for threads in [1, 2, 5] {
-        let change = |config: &mut strata::config::Config| {
+        let change = |config: &mut strata_config::Config| {
             config.query.threads = threads;
             config.cache.export_bytes = if threads == 5 { 0 } else { 1 << 30 };
         };
@@ -251,14 +248,14 @@ async fn an_export_that_does_not_fit_is_given_whole() {
         let service = TestService::configured(|config| config.cache.export_bytes = export_bytes).await;
         service.load_fixtures().await;
         for _ in 0..2 {
-            let answer = service.range(EXPORT, "bytes=0-9").await;
+            let answer = part(&service, EXPORT, "bytes=0-9").await;
             assert_eq!((answer.status, answer.whole, answer.header("content-range")), (200, true, None));
             assert!(answer.body.starts_with(b"PAR1") && answer.body.ends_with(b"PAR1") && answer.body.len() > 20_000);
         }
         assert_eq!(service.get(EXPORT).await.header("accept-ranges"), None);
         assert_eq!(service.export_files().len(), 0);
         // A smaller one fits.
-        let small = service.range(&format!("{EXPORT}&keep_field=id&limit=3"), "bytes=0-3").await;
+        let small = part(&service, &format!("{EXPORT}&keep_field=id&limit=3"), "bytes=0-3").await;
         assert_eq!((small.status, &small.body[..4]), (if export_bytes == 0 { 200 } else { 206 }, &b"PAR1"[..]));
     }
 }
@@ -269,7 +266,7 @@ async fn the_cache_holds_no_more_than_it_may() {
     service.load_fixtures().await;
     for offset in 0..40 {
         let uri = format!("{EXPORT}&limit=200&offset={offset}");
-        let part = service.range(&uri, "bytes=-4").await;
+        let part = part(&service, &uri, "bytes=-4").await;
         assert_eq!((part.status, &part.body[..]), (206, &b"PAR1"[..]), "{uri}");
         let sizes = service.export_files().into_iter().map(|file| file.metadata().map_or(0, |data| data.len()));
         let held: u64 = sizes.sum();
@@ -286,7 +283,7 @@ async fn a_private_export_is_for_those_with_the_key() {
     let uri = "/api/1/hidden/v1/?format=parquet";
     let part = service.get_with(uri, &[("range", "bytes=0-3"), ("authorization", &key)]).await;
     assert_eq!((part.status, &part.body[..]), (206, &b"PAR1"[..]));
-    assert_eq!(service.range(uri, "bytes=0-3").await.status, 401);
+    assert_eq!(self::part(&service, uri, "bytes=0-3").await.status, 401);
     assert_eq!(service.get_with(uri, &[("range", "bytes=0-3"), ("authorization", "Bearer x")]).await.status, 403);
 }
 
@@ -299,15 +296,15 @@ async fn an_export_of_a_version_that_cannot_be_read_is_500_and_leaves_nothing() 
     let uri = "/api/1/some/v1/?format=parquet";
     std::fs::write(&file, &bytes[..20]).expect("written");
     for _ in 0..2 {
-        service.range(uri, "bytes=0-3").await.is_error(500);
+        part(&service, uri, "bytes=0-3").await.is_error(500);
         service.get(uri).await.is_error(500);
     }
     assert_eq!(service.export_files().len(), 0);
     std::fs::write(&file, &bytes).expect("written");
-    assert_eq!(service.range(uri, "bytes=0-3").await.status, 206);
+    assert_eq!(part(&service, uri, "bytes=0-3").await.status, 206);
     // Kept: the version is not read again.
     std::fs::remove_file(&file).expect("removed");
-    assert_eq!(service.range(uri, "bytes=-4").await.status, 206);
+    assert_eq!(part(&service, uri, "bytes=-4").await.status, 206);
     whole(&service, uri).await;
 }
 
@@ -315,7 +312,7 @@ async fn an_export_of_a_version_that_cannot_be_read_is_500_and_leaves_nothing() 
 async fn a_table_with_too_many_columns_is_400_in_parts_too() {
     let service = TestService::configured(|config| config.limits.columns = 5).await;
     service.load_fixtures().await;
-    service.range(EXPORT, "bytes=0-3").await.is_error(400);
+    part(&service, EXPORT, "bytes=0-3").await.is_error(400);
 }
 
 #[tokio::test]

@@ -1,13 +1,12 @@
 //! Reads of real data over HTTP: bytes, headers, who may read, what is not there, and what fails halfway.
 
 use axum::http::HeaderMap;
-use strata::config::StoreUrl;
-use strata::service::{ImportError, RefreshError};
+use strata_config::StoreUrl;
+use strata_reference::Value;
+use strata_service::{ImportError, RefreshError};
+use strata_testing::pages::page;
+use strata_testing::{Answer, FIXTURE_FILES, TestService, files, fixture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::reference::Value;
-use crate::support::pages::page;
-use crate::support::{Answer, FIXTURE_FILES, TestService, files, fixture};
 
 /// What each format makes of entities, by the naive reference.
 fn bodies(entities: &[Value]) -> [(&'static str, &'static str, String); 3] {
@@ -70,7 +69,7 @@ async fn every_fixture_is_served_as_the_reference_writes_it() {
 
     // A second start finds everything there.
     let again = service.load_fixtures().await;
-    let ids = |datasets: &[strata::service::DemoDataset]| -> Vec<_> {
+    let ids = |datasets: &[strata_service::DemoDataset]| -> Vec<_> {
         datasets.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect()
     };
     assert_eq!(ids(&again), ids(&loaded));
@@ -308,7 +307,7 @@ async fn a_body_that_fails_midway_cuts_the_connection() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata::http::serve(service.app.clone(), listener, stopped));
+    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
 
     for damage in ["none", "deleted", "truncated"] {
         // A small buffer, so that the service has to wait for what it sends to be read.

@@ -9,12 +9,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use strata::config::{Config, TrustedProxies};
-use strata::service::{Clock, Moment};
+use strata_config::{Config, TrustedProxies};
+use strata_service::{Clock, Moment};
+use strata_testing::catalog::execute;
+use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::support::catalog::execute;
-use crate::support::{Answer, TestService};
 
 /// A clock that tests set, in seconds.
 #[derive(Clone, Default)]
@@ -226,7 +225,7 @@ async fn over_a_connection_the_peer_is_the_client() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata::http::serve(service.app.clone(), listener, stopped));
+    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
     let get = async |headers: &str| {
         let mut connection = tokio::net::TcpStream::connect(address).await.expect("a connection");
         let request = format!("GET /api/1/open/v1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");

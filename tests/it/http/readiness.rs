@@ -4,9 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use sqlx::Connection;
-
-use crate::support::TestService;
-use crate::support::catalog::{connect, lock};
+use strata_testing::TestService;
+use strata_testing::catalog::{connect, lock};
 
 /// Answers are found anew after a second; a locked catalog is waited for as long.
 async fn service() -> TestService {

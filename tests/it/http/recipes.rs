@@ -15,14 +15,13 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use strata::http::server::serve_router;
-use strata::service::{App, Clock, ImportProgress, ImportRequest, Imported, Moment};
+use strata_http::server::serve_router;
+use strata_service::{App, Clock, ImportProgress, ImportRequest, Imported, Moment};
+use strata_testing::machine::get;
+use strata_testing::pages::page;
+use strata_testing::scripts::tool;
+use strata_testing::{FIXTURE_FILES, FIXTURES, OWNER, TestService, serving};
 use strata_types::path::Path as FieldPath;
-
-use crate::support::machine::get;
-use crate::support::pages::page;
-use crate::support::scripts::tool;
-use crate::support::{FIXTURE_FILES, FIXTURES, OWNER, TestService, serving};
 
 const PAGE: &str = "docs/guides/client-code.md";
 
@@ -184,7 +183,7 @@ async fn check(language: &str, mut command: Command, file: &str) {
         cuts: AtomicUsize::new(CUTS),
         seen: Mutex::default(),
     });
-    let router = strata::http::router(service.app.clone()).layer(from_fn_with_state(trouble_made.clone(), trouble));
+    let router = strata_http::router(service.app.clone()).layer(from_fn_with_state(trouble_made.clone(), trouble));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     tokio::spawn(serve_router(router, listener, serving::limits(), std::future::pending::<()>(), |_| ()));

@@ -7,13 +7,12 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::any;
 use http_body_util::BodyExt;
-use strata::http;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve_router};
+use strata_http as http;
+use strata_http::router::around;
+use strata_http::server::{ServerLimits, serve_router};
+use strata_testing::TestService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::support::TestService;
 
 /// What is answered to these bytes, sent in parts of so many.
 async fn exchange(to: SocketAddr, bytes: &[u8], part: usize) -> String {
@@ -90,7 +89,7 @@ async fn bodies_and_what_follows_them_stay_as_they_are() {
     let routes = Router::new().route("/echo", any(echo)).route("/refuse", any(refuse));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    let limits = ServerLimits::from(&strata::config::Config::default());
+    let limits = ServerLimits::from(&strata_config::Config::default());
     tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
 
     let inner = "GET /echo?<inner> HTTP/1.1\r\nHost: a\r\n\r\n";

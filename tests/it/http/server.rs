@@ -13,18 +13,17 @@ use axum::routing::get;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use serde_json::json;
-use strata::config::{Config, Networks};
-use strata::http::server::{ServerLimits, serve};
-use strata::service::{App, Load};
+use strata_config::{Config, Networks};
+use strata_http::server::{ServerLimits, serve};
+use strata_service::{App, Load};
+use strata_testing::binary::Binary;
+use strata_testing::loopback_server::{LoopbackServer, ok};
+use strata_testing::owned::{Owned, parsed};
+use strata_testing::serving::{limits, slow, start};
+use strata_testing::{Log, TestService, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
-
-use crate::support::binary::Binary;
-use crate::support::loopback_server::{LoopbackServer, ok};
-use crate::support::owned::{Owned, parsed};
-use crate::support::serving::{limits, slow, start};
-use crate::support::{Log, TestService, eventually};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
 const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
@@ -282,7 +281,7 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
 
 #[test]
 fn every_limit_of_the_server_is_an_option() {
-    let server = strata::config::Server {
+    let server = strata_config::Server {
         connections: 1,
         connections_per_client: 8,
         header_timeout_s: 2,
@@ -293,7 +292,7 @@ fn every_limit_of_the_server_is_an_option() {
         keep_alive_s: 6,
         drain_s: 7,
         drain_idle_s: 9,
-        ..strata::config::Server::default()
+        ..strata_config::Server::default()
     };
     let seconds = Duration::from_secs;
     let expected = ServerLimits {
@@ -464,8 +463,8 @@ async fn a_service_without_its_store_is_not_ready() {
     let service = TestService::configured(|config| {
         let toml = "http://127.0.0.1:9";
         config.store.allow_http = true;
-        config.store.endpoint = Some(strata::config::Endpoint::try_from(toml.to_owned()).expect("an endpoint"));
-        config.store.url = Some(strata::config::StoreUrl::try_from("s3://bucket".to_owned()).expect("a URL"));
+        config.store.endpoint = Some(strata_config::Endpoint::try_from(toml.to_owned()).expect("an endpoint"));
+        config.store.url = Some(strata_config::StoreUrl::try_from("s3://bucket".to_owned()).expect("a URL"));
         config.store.region = Some("eu-central-1".to_owned());
         config.store.access_key_id = Some("key".to_owned());
         config.store.secret_access_key = Some(strata_types::secret::Secret::from_stored("secret".to_owned()));
@@ -618,7 +617,7 @@ async fn few_descriptors_make_for_few_connections() {
     }
     assert!(served > 32, "{served}");
     let metrics = binary.get("/metrics").expect("it still answers").1;
-    let count = |series: &str| crate::support::metrics::value(&metrics, series).unwrap_or_default();
+    let count = |series: &str| strata_testing::metrics::value(&metrics, series).unwrap_or_default();
     assert_eq!(count("strata_connections_refused_total{reason=\"descriptors\"}"), 0.0, "{metrics}");
     assert!(count("strata_connections_released_total") > 0.0, "{metrics}");
 }

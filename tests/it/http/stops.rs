@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve_router};
+use strata_http::router::around;
+use strata_http::server::{ServerLimits, serve_router};
+use strata_testing::TestService;
+use strata_testing::binary::Binary;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-
-use crate::support::TestService;
-use crate::support::binary::Binary;
 
 /// Clients of each kind.
 const CLIENTS: u64 = 6;
@@ -184,7 +183,7 @@ async fn no_request_is_lost_when_the_server_stops() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (shutdown, is_shutdown) = oneshot::channel::<()>();
-        let limits = ServerLimits::from(&strata::config::Config::default());
+        let limits = ServerLimits::from(&strata_config::Config::default());
         let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
         let answered = load(address, "/", async { drop(shutdown) }).await;
         assert!(answered > CLIENTS, "{answered} answers");
@@ -199,7 +198,7 @@ async fn an_idle_connection_may_make_one_more_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let (shutdown, is_shutdown) = oneshot::channel::<()>();
-    let limits = ServerLimits::from(&strata::config::Config::default());
+    let limits = ServerLimits::from(&strata_config::Config::default());
     let limits = ServerLimits { drain_idle: Duration::from_secs(3), ..limits };
     let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
     let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
@@ -230,7 +229,7 @@ async fn a_full_server_stops_in_its_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let (shutdown, is_shutdown) = oneshot::channel::<()>();
-    let limits = ServerLimits::from(&strata::config::Config::default());
+    let limits = ServerLimits::from(&strata_config::Config::default());
     let limits = ServerLimits { connections: 1, drain: Duration::from_secs(1), ..limits };
     let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
     let mut clients = Vec::new();

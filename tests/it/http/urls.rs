@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use strata::http;
+use strata_http as http;
+use strata_testing::TestService;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-
-use crate::support::TestService;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/urls.py");
 

@@ -1,6 +1,5 @@
 //! What holds of the repository itself: its pages, promises and packages.
 
-mod circles;
-mod layers;
+mod comments;
 mod packaging;
 mod security;

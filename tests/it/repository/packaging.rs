@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::machine::{Machine, succeeded};
+use strata_testing::machine::{Machine, succeeded};
 
 fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::pages::ROOT;
-use crate::support::tests::tests;
+use strata_testing::pages::ROOT;
+use strata_testing::tests::tests;
 
 #[test]
 fn every_promise_names_a_test_that_exists() {

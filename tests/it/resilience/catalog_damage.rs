@@ -5,11 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use strata::config::Config;
-use strata::service::{App, CheckDepth, Finding, OnDamage};
-
-use crate::support::machine::{Machine, failed, succeeded};
-use crate::support::owned::{Owned, parsed};
+use strata_config::Config;
+use strata_service::{App, CheckDepth, Finding, OnDamage};
+use strata_testing::machine::{Machine, failed, succeeded};
+use strata_testing::owned::{Owned, parsed};
 
 /// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
 /// pages.
@@ -25,7 +24,7 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     }
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
-    let files = strata::service::BackupFiles::LinkedWherePossible;
+    let files = strata_service::BackupFiles::LinkedWherePossible;
     owned.service.app.maintenance().backup(&to, files, OnDamage::End, &mut |_| {}).await.expect("a backup");
     fs::read(to.join("catalog.sqlite")).expect("the catalog")
 }
@@ -50,7 +49,7 @@ async fn check(directory: &Path) -> Vec<String> {
         Err(error) => told.push(format!("{error:?}")),
     }
     // What `quick` leaves out.
-    let catalog = strata::catalog::Catalog::open(&config.catalog_url()).await;
+    let catalog = strata_catalog::Catalog::open(&config.catalog_url()).await;
     match catalog {
         Ok(catalog) => {
             let checked = catalog.check_integrity(false, &mut |reason| told.push(reason)).await;
@@ -125,7 +124,7 @@ async fn machine() -> (Machine, std::path::PathBuf) {
     let catalog = machine.path("strata-data/catalog.sqlite");
     // The last to close it moves what stands in the log into the file.
     let url = format!("sqlite://{}", catalog.display());
-    strata::catalog::Catalog::open(&url).await.expect("it opens").close().await;
+    strata_catalog::Catalog::open(&url).await.expect("it opens").close().await;
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
     (machine, catalog)
 }

@@ -5,10 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use strata::catalog::Catalog;
-
-use crate::support::faultfs::FaultFs;
-use crate::support::machine::{Machine, Server, succeeded};
+use strata_catalog::Catalog;
+use strata_testing::faultfs::FaultFs;
+use strata_testing::machine::{Machine, Server, succeeded};
 
 /// What fails, with the status that says so. `drop` loses what was written since the last sync, as Linux does.
 const FAULTS: [(&str, &str, u16); 4] = [

@@ -8,16 +8,15 @@ use axum::http::Request;
 use bytes::Bytes;
 use serde_json::json;
 use sqlx::SqliteConnection;
-use strata::catalog::Catalog;
-use strata::config::{CatalogUrl, Config};
+use strata_catalog::Catalog;
+use strata_config::{CatalogUrl, Config};
+use strata_testing::catalog::{execute, lock};
+use strata_testing::owned::log_in;
+use strata_testing::postgres::Postgres;
+use strata_testing::{Answer, OWNER, TestService};
 use strata_types::dataset::RefreshTrigger;
 use strata_types::ids::DatasetId;
 use strata_types::user::Plan;
-
-use crate::support::catalog::{execute, lock};
-use crate::support::owned::log_in;
-use crate::support::postgres::Postgres;
-use crate::support::{Answer, OWNER, TestService};
 
 /// What is said of a server that is not there.
 const GONE: &str = "the database server is unreachable or not responding";

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sqlx::SqlitePool;
-use strata::crash::POINTS;
-
-use crate::support::files;
-use crate::support::http_client;
-use crate::support::loopback_server::{LoopbackServer, ok};
-use crate::support::machine::{Machine, Server, succeeded};
+use strata_runtime::crash::POINTS;
+use strata_testing::files;
+use strata_testing::http_client;
+use strata_testing::loopback_server::{LoopbackServer, ok};
+use strata_testing::machine::{Machine, Server, succeeded};
 
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;

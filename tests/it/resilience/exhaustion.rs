@@ -14,12 +14,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
-
-use crate::support::faultfs::FaultFs;
-use crate::support::http_client;
-use crate::support::loopback_server::{LoopbackServer, ok};
-use crate::support::machine::{Machine, Server, succeeded};
-use crate::support::s3_server::S3Server;
+use strata_testing::faultfs::FaultFs;
+use strata_testing::http_client;
+use strata_testing::loopback_server::{LoopbackServer, ok};
+use strata_testing::machine::{Machine, Server, succeeded};
+use strata_testing::s3_server::S3Server;
 
 /// Longer than anything here takes; a hang is found by it.
 const HANG: Duration = Duration::from_secs(120);

@@ -16,20 +16,19 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, Response};
 use futures::{Future, poll};
 use serde_json::{Value, json};
-use strata::config::Config;
-use strata::http::params;
-use strata::metrics;
-use strata::priority::Priority;
-use strata::query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
-use strata::service::Load;
+use strata_config::Config;
+use strata_http::params;
+use strata_query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
+use strata_runtime::metrics;
+use strata_runtime::priority::Priority;
+use strata_service::Load;
+use strata_testing::metrics::value;
+use strata_testing::owned::{Owned, add_user};
+use strata_testing::{Answer, TestService};
 use strata_types::ids::DatasetId;
 use strata_types::user::{Plan, User};
 use strata_types::version::VersionSelector;
 use tower::Service;
-
-use crate::support::metrics::value;
-use crate::support::owned::{Owned, add_user};
-use crate::support::{Answer, TestService};
 
 const HOSTILE: &str = "192.0.2.66";
 const HONEST: &str = "198.51.100.7";
@@ -361,7 +360,7 @@ async fn comparisons_of_one_user_leave_room_for_others_and_for_heavy_queries() {
 
 /// The answer, of whose body nothing is read.
 async fn unread(service: &TestService, uri: &str, peer: &str) -> Response<Body> {
-    let asking = strata::http::router(service.app.clone()).call(get(uri, peer, &[]));
+    let asking = strata_http::router(service.app.clone()).call(get(uri, peer, &[]));
     match tokio::time::timeout(Duration::from_secs(60), asking).await.expect("an answer") {
         Ok(response) => response,
         Err(never) => match never {},

@@ -16,15 +16,14 @@ use object_store::{
     PutOptions, PutPayload, PutResult, UploadPart,
 };
 use rand::{RngExt, SeedableRng};
-use strata::config::Config;
-use strata::service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
-use strata::storage::store::Store;
+use strata_config::Config;
+use strata_service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
+use strata_store::store::Store;
+use strata_testing::PASSWORD;
 use strata_types::dataset::{DatasetChange, DatasetName};
 use strata_types::ids::DatasetId;
 use strata_types::user::{Plan, User};
 use strata_types::version::VersionNumber;
-
-use crate::support::PASSWORD;
 
 /// When a call fails: it did nothing, or it did what it should and only the answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -228,7 +227,7 @@ impl Doomed {
         let token = added.expect("added").expect("a token");
         let user = app
             .sessions()
-            .user_of_token(strata::service::Client::Unspecified, token.expose())
+            .user_of_token(strata_service::Client::Unspecified, token.expose())
             .await
             .expect("an answer")
             .expect("the user")
@@ -412,7 +411,7 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
         let outcome = doomed
             .app
             .maintenance()
-            .backup(&to, strata::service::BackupFiles::LinkedWherePossible, strata::service::OnDamage::End, &mut |_| {})
+            .backup(&to, strata_service::BackupFiles::LinkedWherePossible, strata_service::OnDamage::End, &mut |_| {})
             .await;
         let struck = doomed.fate.disarm();
         assert_eq!(outcome.is_err(), struck, "{outcome:?}");
@@ -436,13 +435,13 @@ async fn a_store_that_does_not_answer_is_no_damage() {
     let doomed = Doomed::start().await;
     doomed.fate.set_down(true);
     let mut told = Vec::new();
-    let mut tell = |file: &strata::service::DamagedFile| told.push(file.clone());
+    let mut tell = |file: &strata_service::DamagedFile| told.push(file.clone());
     let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await;
-    assert!(matches!(scrubbed, Err(strata::service::CheckError::Unavailable(_))), "{scrubbed:?}");
+    assert!(matches!(scrubbed, Err(strata_service::CheckError::Unavailable(_))), "{scrubbed:?}");
     assert_eq!(told, []);
     let name: DatasetName = "Clone".parse().expect("a name");
     let cloned = doomed.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await;
-    assert!(matches!(cloned, Err(strata::service::ManageError::Storage(_))), "{cloned:?}");
+    assert!(matches!(cloned, Err(strata_service::ManageError::Storage(_))), "{cloned:?}");
     doomed.fate.set_down(false);
     let scrubbed = doomed.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged), (2, 0));
@@ -459,7 +458,7 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
     let app = doomed.app.clone();
     let scrubbing = tokio::spawn(async move { app.maintenance().clone().scrub_periodically().await });
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let catalog = strata::catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
+    let catalog = strata_catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
     // Not one file counts as done, none was gone through, and nobody has the scrub.
     let hour = Duration::from_secs(3_600);
     assert_eq!(catalog.take_scrub(hour, hour).await.expect("asked"), Some(None));
@@ -472,7 +471,7 @@ async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
     let path = doomed.stored().await.pop_first().expect("a file");
     doomed.fate.panic_on(&path);
     let mut told = Vec::new();
-    let mut tell = |file: &strata::service::DamagedFile| told.push(file.path.clone());
+    let mut tell = |file: &strata_service::DamagedFile| told.push(file.path.clone());
     let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, vec![path]));
 }

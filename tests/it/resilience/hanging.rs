@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use futures::future::join_all;
-
-use crate::support::entities::entities;
-use crate::support::eventually;
-use crate::support::machine::{Machine, Server, succeeded};
-use crate::support::network::http_client;
+use strata_testing::entities::entities;
+use strata_testing::eventually;
+use strata_testing::machine::{Machine, Server, succeeded};
+use strata_testing::network::http_client;
 
 /// A streamed answer waited for ever.
 #[tokio::test(flavor = "multi_thread")]

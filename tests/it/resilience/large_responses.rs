@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use strata_testing::http_client;
+use strata_testing::machine::{Machine, Server, get, one_json_line, request, succeeded};
+use strata_testing::metrics;
+use strata_testing::wait::eventually;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
-
-use crate::support::http_client;
-use crate::support::machine::{Machine, Server, get, one_json_line, request, succeeded};
-use crate::support::metrics;
-use crate::support::wait::eventually;
 
 /// Readers of one address that take nothing.
 const SLOW_READERS: usize = 300;
@@ -38,7 +37,7 @@ const GROWTH_BYTES: u64 = 128 << 20;
 const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// Fields of an entity: as many as a profile follows.
-const FIELDS: usize = strata::storage::profile::PATHS;
+const FIELDS: usize = strata_format::profile::PATHS;
 
 /// Bytes of a field's text where entities are small, and where an entity has almost `limits.entity_bytes`.
 const SMALL_TEXT_BYTES: usize = 30;
@@ -122,7 +121,7 @@ impl World {
         let endpoints =
             endpoints.flat_map(|(path, item)| in_formats(path, endpoint(path, item, &document), read_formats));
         let endpoints = endpoints.map(|target| (target, &*self.token));
-        let pages = strata::dashboard::page_paths().flat_map(|path| variants(&filled(path)));
+        let pages = strata_dashboard::page_paths().flat_map(|path| variants(&filled(path)));
         endpoints.chain(pages.map(|target| (target, &*self.cookie))).collect()
     }
 

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sqlx::SqlitePool;
-
-use crate::support::faultfs::FaultFs;
-use crate::support::files;
-use crate::support::machine::{Machine, Server, failed, succeeded};
+use strata_testing::faultfs::FaultFs;
+use strata_testing::files;
+use strata_testing::machine::{Machine, Server, failed, succeeded};
 
 const IMPORT: [&str; 6] = ["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"];
 

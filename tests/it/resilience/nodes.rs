@@ -4,14 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use strata::config::{CatalogUrl, Config};
+use strata_config::{CatalogUrl, Config};
+use strata_testing::databases::{Database, Raw};
+use strata_testing::machine::{Machine, Server, failed, get, request, succeeded};
+use strata_testing::owned::{Owned, parsed};
+use strata_testing::postgres::Postgres;
+use strata_testing::{comes_about, eventually};
 use strata_types::node::Roles;
-
-use crate::support::databases::{Database, Raw};
-use crate::support::machine::{Machine, Server, failed, get, request, succeeded};
-use crate::support::owned::{Owned, parsed};
-use crate::support::postgres::Postgres;
-use crate::support::{comes_about, eventually};
 
 /// A service on PostgreSQL and a directory for its versions, without a server.
 struct Service {
@@ -65,7 +64,7 @@ impl Service {
 
     /// A call; its status and its body, or that the server has ended before.
     async fn post(&self, server: &Server, path: &str, body: Value) -> Option<(u16, String)> {
-        let client = crate::support::http_client().build().expect("a client");
+        let client = strata_testing::http_client().build().expect("a client");
         let request = client.post(format!("{}{path}", server.base_url)).bearer_auth(&self.token);
         let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.ok()?;
         let status = answer.status().as_u16();
@@ -268,7 +267,7 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
     let readers = owned.service.beside(|config| config.server.roles = roles(&["http", "query"])).await;
     let background = readers.app.start_background();
     let call = async |path: &str, body: Value| {
-        crate::support::owned::call(&readers, owned.token(), "POST", path, &body.to_string()).await
+        strata_testing::owned::call(&readers, owned.token(), "POST", path, &body.to_string()).await
     };
     let ping = &ping[ping.find("/ping/").expect("a path")..];
     for answer in [

@@ -13,14 +13,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use serde_json::json;
-use strata::config::{Config, RedisUrl};
-use strata::service::{
+use strata_config::{Config, RedisUrl};
+use strata_service::{
     Bucket, Client, Clock, ExportId, ExportPart, MemoryRateLimiter, Moment, RateCapacity, RateLimiter, RateLimits,
     SharedRateLimiter, connect_to_redis,
 };
-
-use crate::support::redis::RedisServer;
-use crate::support::{Answer, Log, OWNER, PASSWORD, TestService, eventually};
+use strata_testing::redis::RedisServer;
+use strata_testing::{Answer, Log, OWNER, PASSWORD, TestService, eventually};
 
 /// Two processes of one service that count in a Redis.
 struct Two {

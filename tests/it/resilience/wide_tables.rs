@@ -7,8 +7,7 @@ use std::thread;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
-
-use crate::support::machine::{Machine, Server, succeeded};
+use strata_testing::machine::{Machine, Server, succeeded};
 
 /// Columns of the table: two for each.
 const PAIRS: usize = 300;

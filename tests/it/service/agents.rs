@@ -4,13 +4,11 @@ use axum::body::Body;
 use axum::http::Request;
 use futures::future::join_all;
 use serde_json::{Value, json};
+use strata_testing::databases::on_both_databases;
+use strata_testing::entities::{EXACT, entities};
+use strata_testing::openapi::Document;
+use strata_testing::owned::{Owned, add_user, call, parsed};
 use strata_types::user::Plan;
-
-use crate::support::Answer;
-use crate::support::databases::on_both_databases;
-use crate::support::entities::{EXACT, entities};
-use crate::support::openapi::Document;
-use crate::support::owned::{Owned, add_user, call, parsed};
 
 on_both_databases! {
     Owned:
@@ -18,23 +16,6 @@ on_both_databases! {
     a_push_saves_the_alternate_and_a_stale_one_changes_nothing
     of_many_pushes_with_one_etag_one_wins
     editors_work_while_a_dataset_is_frozen
-}
-
-impl Owned {
-    pub async fn pull(&self, body: Value) -> Answer {
-        self.call("POST", "/agent/pull_for_edit", &body.to_string()).await
-    }
-
-    /// The etag of a version.
-    pub async fn etag(&self, id: u64, version: u64) -> String {
-        let pulled = parsed(&self.pull(json!({"dataset_id": id, "version": version})).await);
-        pulled["etag"].as_str().expect("an etag").to_owned()
-    }
-
-    async fn push_alt(&self, id: u64, version: u64, etag: &str, entities: &str) -> Answer {
-        let body = format!(r#"{{"dataset_id":{id},"version":{version},"etag":{},"entities":{entities}}}"#, json!(etag));
-        self.call("POST", "/agent/push_alt_version", &body).await
-    }
 }
 
 async fn what_is_pulled_is_what_is_stored_with_an_etag(owned: Owned) {

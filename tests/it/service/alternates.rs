@@ -3,13 +3,12 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata::service::{AlternateError, ManageError, alternate_etag};
+use strata_service::{AlternateError, ManageError, alternate_etag};
+use strata_testing::databases::on_both_databases;
+use strata_testing::owned::{Owned, add_user, call, parsed};
 use strata_types::ids::DatasetId;
 use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
-
-use crate::support::databases::on_both_databases;
-use crate::support::owned::{Owned, add_user, call, parsed};
 
 on_both_databases! {
     Owned:

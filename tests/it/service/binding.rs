@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use strata::config::{CatalogUrl, Config, StoreUrl};
-use strata::service::{App, BackupFiles, CheckDepth, Finding, OnDamage};
-
-use crate::support::catalog::execute;
-use crate::support::owned::Owned;
-use crate::support::{Answer, files};
+use strata_config::{CatalogUrl, Config, StoreUrl};
+use strata_service::{App, BackupFiles, CheckDepth, Finding, OnDamage};
+use strata_testing::catalog::execute;
+use strata_testing::owned::Owned;
+use strata_testing::{Answer, files};
 
 /// Answers of `/readyz` are found anew after a second; nothing is kept in memory.
 async fn owned() -> Owned {
@@ -168,7 +167,7 @@ async fn a_backup_has_the_identity_and_goes_on_by_itself() {
     assert_eq!(identity(&copy), identity(owned.service.directory()));
     let mut config = Config::default();
     config.data.directory = copy;
-    let restored = crate::support::TestService::on(App::open(&config).await.expect("it opens"));
+    let restored = strata_testing::TestService::on(App::open(&config).await.expect("it opens"));
     assert_eq!(restored.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.status, 200);
 }
 
@@ -246,7 +245,7 @@ async fn temporary_directories_that_somebody_removes_are_made_anew() {
         assert_eq!(try_push(&owned, id, &large).await.status, 200);
         let export = owned.service.get(&format!("/api/{id}/things/latest/?format=parquet&limit={}", 5 + round)).await;
         assert_eq!(export.status, 200, "{}", export.text());
-        assert_eq!(crate::support::files(&owned.service.directory().join("exports")).len(), 2, "a lock and the export");
+        assert_eq!(strata_testing::files(&owned.service.directory().join("exports")).len(), 2, "a lock and the export");
     }
     // They are held by their process, as before.
     let other = App::open(owned.service.app.config()).await.expect("it opens");

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use strata::service::Background;
-
-use crate::support::owned::{Owned, parsed};
-use crate::support::postgres::Postgres;
-use crate::support::{TestService, eventually};
+use strata_service::Background;
+use strata_testing::owned::{Owned, parsed};
+use strata_testing::postgres::Postgres;
+use strata_testing::{TestService, eventually};
 
 /// A service on PostgreSQL, and another process beside it that never looks again by itself.
 struct Two {

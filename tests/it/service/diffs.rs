@@ -9,21 +9,20 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use strata::diff::{DiffBounds, DiffPage};
-use strata::service::{DiffForm, DiffSides, Load};
+use strata_diff::{DiffBounds, DiffPage};
+use strata_reference::coding::decoded;
+use strata_reference::diff::{self as reference, Bounds};
+use strata_reference::value::Value as Tree;
+use strata_service::{DiffForm, DiffSides, Load};
+use strata_testing::Answer;
+use strata_testing::diffs;
+use strata_testing::machine::{Machine, Server, failed, get, request, succeeded};
+use strata_testing::openapi::Document;
+use strata_testing::owned::{Owned, add_user, call};
+use strata_testing::pages::between;
 use strata_types::ids::DatasetId;
 use strata_types::user::Plan;
 use strata_types::version::{VersionNumber, VersionSelector};
-
-use crate::reference::coding::decoded;
-use crate::reference::diff::{self as reference, Bounds};
-use crate::reference::value::Value as Tree;
-use crate::support::Answer;
-use crate::support::diffs;
-use crate::support::machine::{Machine, Server, failed, get, request, succeeded};
-use crate::support::openapi::Document;
-use crate::support::owned::{Owned, add_user, call};
-use crate::support::pages::between;
 
 /// A call of the owner's.
 async fn asked(owned: &Owned, query: &str) -> Answer {
@@ -378,7 +377,7 @@ async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
 #[tokio::test]
 async fn a_diff_that_takes_too_long_is_a_503_and_one_that_never_fits_a_400() {
     let [one, other] = crowds();
-    let refusals = async |change: fn(&mut strata::config::Config), status: u16, expected: &str| {
+    let refusals = async |change: fn(&mut strata_config::Config), status: u16, expected: &str| {
         let owned = Owned::configured(change, None).await;
         let document = Document::of(&owned.service).await;
         let id = owned.dataset("Crowds", json!({}), &[&one, &other]).await;

@@ -1,10 +1,9 @@
 //! The cache of ranges on disk in the whole service: a server that starts again reads nothing twice from S3.
 
-use strata::config::{Config, Endpoint, StoreUrl};
+use strata_config::{Config, Endpoint, StoreUrl};
+use strata_testing::s3_server::S3Server;
+use strata_testing::{TestService, eventually, files};
 use strata_types::secret::Secret;
-
-use crate::support::s3_server::S3Server;
-use crate::support::{TestService, eventually, files};
 
 pub(super) fn on(server: &S3Server, config: &mut Config) {
     config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
@@ -43,7 +42,7 @@ async fn a_server_that_starts_again_reads_from_its_disk() {
     let found = "strata_disk_cache_bytes";
     eventually("it finds what is there", async || {
         second.app.update_metrics();
-        crate::support::metrics::value(&strata::metrics::render(), found).is_some_and(|bytes| bytes > 0.0)
+        strata_testing::metrics::value(&strata_runtime::metrics::render(), found).is_some_and(|bytes| bytes > 0.0)
     })
     .await;
     server.refuse(&["GET", "HEAD"]);

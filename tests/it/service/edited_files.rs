@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use strata::config::Config;
-use strata::service::{App, BackupFiles, CheckDepth, DamagedFile, Finding, OnDamage};
-
-use crate::support::TestService;
-use crate::support::owned::{Owned, parsed};
+use strata_config::Config;
+use strata_service::{App, BackupFiles, CheckDepth, DamagedFile, Finding, OnDamage};
+use strata_testing::TestService;
+use strata_testing::owned::{Owned, parsed};
 
 /// Enough for a list that is not written whole.
 const ENTITIES: usize = 20_000;
@@ -124,7 +123,7 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
 
     // The sweep takes the alternate that was replaced, and no other file.
     let mut swept = Vec::new();
-    let mut tell = |file: &strata::service::SweptFile| swept.push(file.path.clone());
+    let mut tell = |file: &strata_service::SweptFile| swept.push(file.path.clone());
     owned.service.app.maintenance().sweep(Duration::ZERO, &mut tell).await.expect("swept");
     assert_eq!(swept.len(), 1);
     assert!(replaced.ends_with(&swept[0]), "{swept:?}");

@@ -3,33 +3,17 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use strata_testing::databases::on_both_databases;
+use strata_testing::entities::EXACT;
+use strata_testing::openapi::Document;
+use strata_testing::owned::{Owned, add_user, call, parsed};
 use strata_types::user::Plan;
-
-use crate::support::Answer;
-use crate::support::databases::on_both_databases;
-use crate::support::entities::EXACT;
-use crate::support::openapi::Document;
-use crate::support::owned::{Owned, add_user, call, parsed};
 
 on_both_databases! {
     Owned:
     edits_change_the_alternate_and_nothing_else
     edits_that_cannot_be_made_name_themselves_and_change_nothing
     random_edits_are_those_of_a_plain_list
-}
-
-impl Owned {
-    /// Edits as they are written.
-    pub async fn edit(&self, id: u64, etag: &str, edits: &str) -> Answer {
-        let body = format!(r#"{{"dataset_id":{id},"version":1,"etag":{},"edits":{edits}}}"#, json!(etag));
-        self.call("POST", "/dataset/alternate/edit", &body).await
-    }
-
-    async fn alternate(&self, id: u64) -> String {
-        let answer = self.service.get(&format!("/api/{id}/things/v1/alt/?pretty=false")).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.text().to_owned()
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

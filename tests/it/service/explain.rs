@@ -7,18 +7,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
-use strata::http::params;
-use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_http::params;
+use strata_reference::Value;
+use strata_testing::machine::{Machine, failed, one_json_line, succeeded};
+use strata_testing::openapi::Document;
+use strata_testing::owned::log_in;
+use strata_testing::reads::{Lab, cases, entities, no_failure, plan, query};
+use strata_testing::versions::{all_shredded, nothing_shredded, some_segments};
+use strata_testing::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::Plan as UserPlan;
-
-use crate::reference::Value;
-use crate::support::machine::{Machine, failed, one_json_line, succeeded};
-use crate::support::openapi::Document;
-use crate::support::owned::log_in;
-use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
-use crate::support::versions::{all_shredded, nothing_shredded, some_segments};
-use crate::support::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 
 /// An owner with a session.
 struct Owner<'a> {
@@ -93,7 +92,7 @@ async fn import_countries(service: &TestService) {
 }
 
 /// Ten row groups of ten.
-fn tens(shredding: strata::storage::profile::ShreddingBounds) -> WriteOptions {
+fn tens(shredding: strata_format::profile::ShreddingBounds) -> WriteOptions {
     WriteOptions { threads: 1, row_group_rows: 10, shredding, ..WriteOptions::default() }
 }
 
@@ -539,7 +538,7 @@ async fn what_lies_ready_is_told_and_not_used() {
         (&json!("made"), &json!(read.body.len()))
     );
     // Nothing is left of the work.
-    assert_eq!(service.app.load(), strata::service::Load::default());
+    assert_eq!(service.app.load(), strata_service::Load::default());
 }
 
 #[tokio::test]

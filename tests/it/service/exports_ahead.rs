@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
-
-use crate::support::owned::Owned;
-use crate::support::{TestService, eventually};
+use strata_testing::owned::Owned;
+use strata_testing::{TestService, eventually};
 
 /// Asks for an export so often.
 async fn ask(service: &TestService, uri: &str, times: usize) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::TestService;
-use crate::support::s3_server::S3Server;
+use strata_testing::TestService;
+use strata_testing::s3_server::S3Server;
 
 use super::disk_cache::on;
 

@@ -11,19 +11,18 @@ use axum::http::{Request, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde_json::json;
-use strata::diff::DiffPage;
-use strata::encode::ContentCoding;
-use strata::http::router::router;
-use strata::service::{AnswerBody, DiffForm, DiffSides, Load};
+use strata_diff::DiffPage;
+use strata_encode::ContentCoding;
+use strata_http::router::router;
+use strata_reference::coding::decoded;
+use strata_service::{AnswerBody, DiffForm, DiffSides, Load};
+use strata_testing::TestService;
+use strata_testing::owned::{Owned, add_user, call};
 use strata_types::ids::DatasetId;
 use strata_types::user::Plan;
 use strata_types::version::{VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
 use tower::Service;
-
-use crate::reference::coding::decoded;
-use crate::support::TestService;
-use crate::support::owned::{Owned, add_user, call};
 
 /// Text that hardly compresses.
 fn noise(bytes: usize) -> String {

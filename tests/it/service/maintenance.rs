@@ -7,16 +7,15 @@ use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use strata::catalog::Catalog;
-use strata::config::{Config, StoreUrl};
-use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage, SweptFile};
-
-use crate::support::databases::on_both_databases;
-use crate::support::files;
-use crate::support::files::damage_documents;
-use crate::support::machine::{Machine, Server, get};
-use crate::support::metrics::growth;
-use crate::support::owned::{Owned, parsed};
+use strata_catalog::Catalog;
+use strata_config::{Config, StoreUrl};
+use strata_service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage, SweptFile};
+use strata_testing::databases::on_both_databases;
+use strata_testing::files;
+use strata_testing::files::damage_documents;
+use strata_testing::machine::{Machine, Server, get};
+use strata_testing::metrics::growth;
+use strata_testing::owned::{Owned, parsed};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -185,7 +184,7 @@ async fn a_check_names_the_version_whose_file_is_damaged(owned: Owned) {
 
 /// The answers of every read that these tests know, in one text.
 async fn answers(app: &App, id: u64) -> String {
-    let router = strata::http::router(app.clone());
+    let router = strata_http::router(app.clone());
     let mut all = String::new();
     for path in ["v1", "v2", "latest", "active", "v1/alt", "v2/alt", "v3"] {
         for query in ["", "?format=jsonl", "?format=csv", "?filter=a:2&count=true"] {
@@ -250,7 +249,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
         assert_eq!(answers(&restored, id).await, before, "{name}");
         let body = bytes::Bytes::from(format!(r#"{{"dataset_id":{id},"entities":[]}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = strata::service::Push {
+        let push = strata_service::Push {
             dataset: None,
             body,
             content_type: None,
@@ -396,7 +395,7 @@ async fn a_backup_that_is_given_up_half_way_is_marked_and_lets_the_files_go() {
         assert!(App::open(&config).await.is_err());
     }
     // A hold that nobody ends expires by itself.
-    let later = catalog(&owned).await.with_clock(strata::catalog::Clock::manual(chrono::Utc::now() + HOUR));
+    let later = catalog(&owned).await.with_clock(strata_catalog::Clock::manual(chrono::Utc::now() + HOUR));
     assert!(!later.files_held().await.expect("an answer"));
 }
 

@@ -11,15 +11,14 @@ use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use strata::config::{CatalogUrl, Config, Networks};
+use strata_config::{CatalogUrl, Config, Networks};
+use strata_testing::databases::{Database, on_both_databases};
+use strata_testing::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use strata_testing::metrics::value;
+use strata_testing::packed::gzip;
+use strata_testing::{Answer, PASSWORD, TestService, eventually, files};
 use strata_types::user::Plan;
 use tokio_util::sync::CancellationToken;
-
-use crate::support::databases::{Database, on_both_databases};
-use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
-use crate::support::metrics::value;
-use crate::support::packed::gzip;
-use crate::support::{Answer, PASSWORD, TestService, eventually, files};
 
 on_both_databases! {
     Owner:
@@ -701,7 +700,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     version(&owner.push(&dataset, json!([{"n": 0}])).await);
     eventually("the last post", async || receiver.received().len() as u64 == VERSIONS).await;
     background.finish(Duration::from_secs(60)).await;
-    let rendering = strata::metrics::render();
+    let rendering = strata_runtime::metrics::render();
     let counted = ["accepted", "rejected"].map(|outcome| {
         value(&rendering, &format!("strata_webhooks_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
     });

@@ -4,12 +4,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use strata::config::{Config, Endpoint, StoreUrl};
-use strata::service::SweepReason;
+use strata_config::{Config, Endpoint, StoreUrl};
+use strata_service::SweepReason;
+use strata_testing::s3_server::S3Server;
+use strata_testing::{Answer, TestService, eventually, files, metrics};
 use strata_types::secret::Secret;
-
-use crate::support::s3_server::S3Server;
-use crate::support::{Answer, TestService, eventually, files, metrics};
 
 const EXPORT: &str = "/api/1/noise/v1/?format=parquet&total=true";
 
@@ -200,7 +199,7 @@ async fn exports_that_nobody_fetches_are_swept() {
     std::fs::write(&unnamed, "left by a server that was killed").expect("written");
     let swept = async |older_than: Duration| {
         let mut reasons = Vec::new();
-        let mut tell = |file: &strata::service::SweptFile| {
+        let mut tell = |file: &strata_service::SweptFile| {
             if file.path.starts_with("shared-exports/") {
                 reasons.push((file.reason, file.failure.clone()));
             }

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use strata::config::Networks;
-use strata::query::cost;
-use strata::service::{ImportProgress, ImportRequest};
-use strata::storage::profile::{NotShredded, ShreddingBounds};
-use strata::storage::writer::WriteOptions;
+use strata_config::Networks;
+use strata_format::profile::{NotShredded, ShreddingBounds};
+use strata_format::writer::WriteOptions;
+use strata_query::cost;
+use strata_service::{ImportProgress, ImportRequest};
+use strata_testing::databases::on_both_databases;
+use strata_testing::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use strata_testing::owned::{Owned, parsed};
+use strata_testing::versions::nothing_shredded;
+use strata_testing::versions::{Files, of};
 use strata_types::index::{INDEX_PATHS, IndexSettings};
 use strata_types::request::{ReadRequest, Sort};
-
-use crate::support::databases::on_both_databases;
-use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
-use crate::support::owned::{Owned, parsed};
-use crate::support::versions::nothing_shredded;
-use crate::support::versions::{Files, of};
 
 fn index(always: &[&str], never: &[&str]) -> IndexSettings {
     IndexSettings::try_new(always, never).expect("an index")

@@ -1,4 +1,4 @@
-//! Who is next at a gate: the bookkeeping of [`crate::service::admission::semaphore`], without time, tasks or locks.
+//! Who is next at a gate: the bookkeeping of [`crate::admission::semaphore`], without time, tasks or locks.
 //!
 //! A gate has a number of units. Holders take some, wait for some, and give them back. The rules:
 //!
@@ -23,7 +23,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::service::admission::holder::{Holder, HolderKind};
+use crate::admission::holder::{Holder, HolderKind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use strata_types::ids::UserId;
 
 use super::*;
-use crate::service::rate_limit::Client;
+use crate::rate_limit::Client;
 
 fn user(number: u64) -> Holder {
     Holder::User(UserId::new(number))

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use strata_catalog::{Catalog, ExportClaim};
 use strata_types::ids::FileId;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::catalog::{Catalog, ExportClaim};
 
 /// How long a claim lasts unless it is renewed: so long others wait for a server that was killed, at most.
 pub(super) const LASTS: Duration = Duration::from_secs(15);

@@ -19,6 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use strata_catalog::{Catalog, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
+use strata_config::Config;
+use strata_runtime::metrics::metrics;
+use strata_store::store::Store;
 use strata_types::causes::Causes;
 use strata_types::ids::FileId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,16 +30,12 @@ use tokio::time::Instant;
 
 use self::claim::Claim;
 use self::object::{Blocks, ObjectError, verified};
-use crate::catalog::{Catalog, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
-use crate::config::Config;
-use crate::metrics::metrics;
-use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::index::Files;
-use crate::service::export_cache::making::{Content, Keep, Make, Taker};
-use crate::service::export_cache::progress::{MadeFile, Totals};
-use crate::service::export_cache::serving::remade;
-use crate::service::{CacheKey, ReadError};
-use crate::storage::store::Store;
+use crate::admission::capacity::Capacity;
+use crate::export_cache::index::Files;
+use crate::export_cache::making::{Content, Keep, Make, Taker};
+use crate::export_cache::progress::{MadeFile, Totals};
+use crate::export_cache::serving::remade;
+use crate::{CacheKey, ReadError};
 
 /// How long a server waits for another one that makes the same export.
 const WAIT: Duration = Duration::from_secs(20);

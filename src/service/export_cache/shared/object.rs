@@ -9,19 +9,19 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
+use strata_catalog::SharedExport;
+use strata_config::SHARED_EXPORTS_FOLDER;
+use strata_runtime::metrics::metrics;
+use strata_store::StorageError;
+use strata_store::store::Store;
 use tokio::io::AsyncWriteExt;
 
-use crate::catalog::SharedExport;
-use crate::config::SHARED_EXPORTS_FOLDER;
-use crate::metrics::metrics;
-use crate::service::export_cache::checksums::BLOCK_BYTES;
-use crate::service::export_cache::index::Files;
-use crate::service::export_cache::making::Taker;
-use crate::service::export_cache::progress::{MadeFile, unreadable, vanished};
-use crate::service::export_cache::serving::read_block;
-use crate::service::lookup::error::ReadError;
-use crate::storage::StorageError;
-use crate::storage::store::Store;
+use crate::export_cache::checksums::BLOCK_BYTES;
+use crate::export_cache::index::Files;
+use crate::export_cache::making::Taker;
+use crate::export_cache::progress::{MadeFile, unreadable, vanished};
+use crate::export_cache::serving::read_block;
+use crate::lookup::error::ReadError;
 
 /// Bytes of a part of an upload, and parts at once.
 const PART_BYTES: usize = 8 << 20;

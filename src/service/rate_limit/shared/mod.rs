@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::{RedisError, Script};
+use strata_cluster::redis::{NoAnswer, Redis, RedisOptions};
+use strata_config::RedisUrl;
 
-use crate::cluster::redis::{NoAnswer, Redis, RedisOptions};
-use crate::config::RedisUrl;
-use crate::service::rate_limit::downloads::{DownloadCapacity, LASTING, most_of};
-use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity, whole_seconds};
-use crate::service::rate_limit::{
+use crate::rate_limit::downloads::{DownloadCapacity, LASTING, most_of};
+use crate::rate_limit::memory::{MemoryRateLimiter, RateCapacity, whole_seconds};
+use crate::rate_limit::{
     Bucket, Client, ExportId, ExportPart, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
     WINDOW,
 };

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use strata_reference::parquet::typed_cells;
 
 use crate::cluster::dice::Dice;
 use crate::cluster::harness::{Door, Reply};
 use crate::cluster::history::{Call, Disturbance, Event, History, Outcome, Part, Place, Saw, Time};
-use crate::reference::parquet::typed_cells;
 
 /// Versions that get alternates: the first ones.
 pub const ALTERNATES: u64 = 2;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use strata_testing::loopback_server::{LoopbackServer, ok};
 use tokio::task::JoinSet;
 
 use self::attacks::Attack;
@@ -18,7 +19,6 @@ use self::clients::{ALTERNATES, Run};
 use super::dice::Dice;
 use super::harness::{Cluster, until};
 use super::history::{Event, Outcome, Place, Saw};
-use crate::support::loopback_server::{LoopbackServer, ok};
 
 /// Clients that read.
 const READERS: u64 = 4;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use strata_testing::metrics;
+
 use crate::cluster::harness::{Cluster, Door, NODES};
-use crate::support::metrics;
 
 /// What the servers have used so far.
 #[derive(Clone, Default)]

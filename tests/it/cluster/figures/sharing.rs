@@ -1,10 +1,11 @@
 //! What queries cost that several servers share, beside the same at one server: scans, sorts, duplicates by an array,
 //! differences of versions, and queries that read next to nothing, of which only the sharing is left.
 
+use strata_testing::metrics;
+
 use super::measure::{Each, Turns, shared_row};
 use super::{HEAVY, Measured, TURNS};
 use crate::cluster::harness::{Cluster, NODES, until};
-use crate::support::metrics;
 
 /// Queries of a row that read next to nothing.
 const SMALL: usize = 100;

@@ -7,8 +7,7 @@ use futures::StreamExt;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-
-use crate::support::http_client;
+use strata_testing::http_client;
 
 /// Longer than any answer takes, whatever happens meanwhile.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -17,10 +17,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-
-use crate::support::machine::{Machine, succeeded};
-use crate::support::postgres::Postgres;
-use crate::support::redis::RedisServer;
+use strata_testing::machine::{Machine, succeeded};
+use strata_testing::postgres::Postgres;
+use strata_testing::redis::RedisServer;
 
 use balancer::Balancer;
 pub use client::{Door, Reply};

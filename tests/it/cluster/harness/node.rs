@@ -1,6 +1,6 @@
 //! One server of the service.
 
-use crate::support::machine::{Machine, Server};
+use strata_testing::machine::{Machine, Server};
 
 use super::page::Page;
 use super::signal;

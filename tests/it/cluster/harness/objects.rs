@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use strata_testing::scripts::tool;
 use tempfile::TempDir;
 
 use super::page::block;
-use crate::support::scripts::tool;
 
 const KEYS: &str = r#"{"identities":[{"name":"strata","credentials":[{"accessKey":"key","secretKey":"secret"}],
  "actions":["Admin","Read","Write","List","Tagging"]}]}"#;

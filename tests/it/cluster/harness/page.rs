@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::pages;
+use strata_testing::pages;
 
 const PAGE: &str = "docs/guides/cluster.md";
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use crate::support::databases::on_both_databases;
-use crate::support::{Answer, OWNER, PASSWORD};
+use strata_testing::databases::on_both_databases;
+use strata_testing::{Answer, OWNER, PASSWORD};
 
 use super::{Owners, ok, refused};
 

@@ -3,12 +3,10 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
+use strata_testing::PASSWORD;
+use strata_testing::databases::on_both_databases;
+use strata_testing::{Answer, OWNER};
 use strata_types::user::Plan;
-
-use crate::support::databases::on_both_databases;
-use crate::support::{Answer, OWNER};
-
-use crate::support::PASSWORD;
 
 use super::{Owners, cookie, ok, refused};
 

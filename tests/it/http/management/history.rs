@@ -1,9 +1,8 @@
 //! What happened to a dataset: the attempts to refresh it, and the webhooks that were sent.
 
 use serde_json::{Value, json};
-
-use crate::support::databases::on_both_databases;
-use crate::support::loopback_server::{LoopbackServer, Received, Reply, with_status};
+use strata_testing::databases::on_both_databases;
+use strata_testing::loopback_server::{LoopbackServer, Received, Reply, with_status};
 
 use super::{Owners, ok, refused};
 

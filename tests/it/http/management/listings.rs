@@ -1,9 +1,8 @@
 //! `/datasets`: the public datasets that their owners list.
 
 use serde_json::{Value, json};
-
-use crate::support::Answer;
-use crate::support::databases::on_both_databases;
+use strata_testing::Answer;
+use strata_testing::databases::on_both_databases;
 
 use super::{Owners, ok, refused};
 

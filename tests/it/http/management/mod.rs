@@ -6,13 +6,12 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata::catalog::Catalog;
-use strata::config::{CatalogUrl, Config};
+use strata_catalog::Catalog;
+use strata_config::{CatalogUrl, Config};
+use strata_testing::openapi::Document;
+use strata_testing::postgres::Postgres;
+use strata_testing::{Answer, OWNER, PASSWORD, TestService};
 use strata_types::user::Plan;
-
-use crate::support::openapi::Document;
-use crate::support::postgres::Postgres;
-use crate::support::{Answer, OWNER, PASSWORD, TestService};
 
 mod accounts;
 mod datasets;

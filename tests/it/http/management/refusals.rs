@@ -4,12 +4,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-
-use crate::support::OWNER;
-use crate::support::databases::on_both_databases;
-use crate::support::openapi::MANAGED;
-
-use crate::support::PASSWORD;
+use strata_testing::OWNER;
+use strata_testing::PASSWORD;
+use strata_testing::databases::on_both_databases;
+use strata_testing::openapi::MANAGED;
 
 use super::{Owners, cookie, ok, refused};
 
@@ -44,7 +42,7 @@ async fn head_is_get_without_a_body(owners: Owners) {
         let (get, head) = (owners.service.send("GET", &uri, key).await, owners.service.send("HEAD", &uri, key).await);
         assert_eq!((head.status, head.body.len()), (get.status, 0), "{uri}");
         // What differs from one request to the next, or is the length of what explain says of this one.
-        let steady = |answer: &crate::support::Answer| {
+        let steady = |answer: &strata_testing::Answer| {
             let names = answer.headers.iter().map(|(name, value)| (name.to_string(), format!("{value:?}")));
             let own = |name: &str| {
                 matches!(name, "content-length" | "date" | "x-request-id") || name.starts_with("x-ratelimit-")

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-
-use crate::support::databases::on_both_databases;
-use crate::support::loopback_server::{LoopbackServer, Received, Reply, with_status};
-use crate::support::openapi::MANAGED;
+use strata_testing::databases::on_both_databases;
+use strata_testing::loopback_server::{LoopbackServer, Received, Reply, with_status};
+use strata_testing::openapi::MANAGED;
 
 use super::{Owners, ok, refused};
 
@@ -134,7 +133,7 @@ async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) 
     let classified: BTreeSet<&str> = [READING_TOOLS, WRITING_TOOLS].concat().into_iter().collect();
     assert_eq!(
         classified,
-        strata::http::mcp::names().collect(),
+        strata_http::mcp::names().collect(),
         "say of every tool whether a token that reads may call it"
     );
     let id = owners.dataset("Scoped", true, 2).await;

@@ -3,13 +3,11 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
-use strata::config::Config;
+use strata_config::Config;
+use strata_testing::PASSWORD;
+use strata_testing::databases::on_both_databases;
+use strata_testing::{Answer, OWNER};
 use strata_types::secret::Secret;
-
-use crate::support::databases::on_both_databases;
-use crate::support::{Answer, OWNER};
-
-use crate::support::PASSWORD;
 
 use super::{Owners, cookie, ok, refused};
 
@@ -132,7 +130,7 @@ async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
     let begun = async |minutes: i64| {
         let created_at = session.created_at - chrono::TimeDelta::minutes(minutes);
         catalog.delete_session(&hash).await.expect("deleted");
-        let record = strata::catalog::SessionRecord { created_at, ..session.clone() };
+        let record = strata_catalog::SessionRecord { created_at, ..session.clone() };
         assert!(catalog.create_session(&record, None, 100).await.expect("recorded"));
     };
     begun(50).await;

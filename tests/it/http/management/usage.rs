@@ -4,11 +4,10 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use strata::catalog::{Catalog, DayUsage};
-use strata::service::App;
-
-use crate::support::databases::on_both_databases;
-use crate::support::{Answer, OWNER, TestService};
+use strata_catalog::{Catalog, DayUsage};
+use strata_service::App;
+use strata_testing::databases::on_both_databases;
+use strata_testing::{Answer, OWNER, TestService};
 
 use super::{Owners, ok, refused};
 
@@ -165,7 +164,7 @@ async fn a_download_that_is_broken_off_counts_what_was_sent(owners: Owners) {
     let service = &owners.service;
     let text = entities(60_000);
     let id = service.try_import("Read", false, text.as_bytes()).await.expect("imported").dataset_id.get();
-    let mut router = strata::http::router(service.app.clone());
+    let mut router = strata_http::router(service.app.clone());
     let request = Request::get(format!("/api/{id}/read/v1/?format=jsonl")).body(Body::empty()).expect("a request");
     let response = tower::Service::call(&mut router, request).await.expect("a response");
     let mut body = response.into_body();
@@ -269,8 +268,8 @@ async fn usage_is_the_owners_and_of_the_days_that_are_asked_for(owners: Owners) 
     owners.service.get(&format!("/api/{id}/read/v1/")).await;
     let today = DayUsage::day_of(chrono::Utc::now());
     let catalog = owners.catalog().await;
-    let counts = strata::catalog::UsageCounts { requests: 1, not_modified: 0, rate_limited: 0, bytes: 5 };
-    let counted = |day| strata::catalog::CountedUsage {
+    let counts = strata_catalog::UsageCounts { requests: 1, not_modified: 0, rate_limited: 0, bytes: 5 };
+    let counted = |day| strata_catalog::CountedUsage {
         dataset: strata_types::ids::DatasetId::new(id),
         name_slug: None,
         day,

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use strata::service::{CheckDepth, Finding};
+use strata_service::{CheckDepth, Finding};
+use strata_testing::files::damage_documents;
+use strata_testing::metrics::growth;
+use strata_testing::{Log, comes_about, seal};
 
 use super::{Damage, Tally, damages, entities, newest, owned};
-use crate::support::files::damage_documents;
-use crate::support::metrics::growth;
-use crate::support::{Log, comes_about, seal};
 
 /// Entities of so much text that their version has shapes and a keyword index.
 fn texts() -> String {

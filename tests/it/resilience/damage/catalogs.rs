@@ -7,12 +7,12 @@ use std::path::Path;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;
-use strata::config::{Config, StoreUrl};
-use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage};
+use strata_config::{Config, StoreUrl};
+use strata_service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage};
+use strata_testing::TestService;
+use strata_testing::owned::{Owned, parsed};
 
 use super::{Damage, Tally, ask, damages, entities, furnished, reads};
-use crate::support::TestService;
-use crate::support::owned::{Owned, parsed};
 
 /// A service's catalog as one file, and the files that it names.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {
@@ -166,7 +166,7 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     for _ in 0..2 {
         let mut told = Vec::new();
-        let mut tell = |file: &strata::service::SweptFile| told.push(file.path.clone());
+        let mut tell = |file: &strata_service::SweptFile| told.push(file.path.clone());
         service.app.maintenance().sweep(std::time::Duration::ZERO, &mut tell).await.expect("swept");
         assert!(told.iter().all(|path| path == "versions/left.parquet"), "{told:?}");
     }
@@ -219,7 +219,7 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
             .expect("the record");
         sqlx::raw_sql(damage).execute(&mut connection).await.expect("damaged");
         let mut told = Vec::new();
-        let mut tell = |file: &strata::service::DamagedFile| told.push(file.clone());
+        let mut tell = |file: &strata_service::DamagedFile| told.push(file.clone());
         let scrubbed = owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (2, 2, 2), "{damage}: {told:?}");
         let versions = told[0].versions.as_ref().expect("they are known");

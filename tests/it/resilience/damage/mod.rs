@@ -11,14 +11,13 @@ use std::path::PathBuf;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use strata::config::Networks;
-use strata::service::{CheckDepth, DamagedFile, Finding};
-
-use crate::support::files::damage_documents;
-use crate::support::loopback_server::{LoopbackServer, Reply, ok, with_status};
-use crate::support::machine::{Machine, Server, get};
-use crate::support::owned::{Owned, call, parsed};
-use crate::support::{Answer, Log, TestService, eventually};
+use strata_config::Networks;
+use strata_service::{CheckDepth, DamagedFile, Finding};
+use strata_testing::files::damage_documents;
+use strata_testing::loopback_server::{LoopbackServer, Reply, ok, with_status};
+use strata_testing::machine::{Machine, Server, get};
+use strata_testing::owned::{Owned, call, parsed};
+use strata_testing::{Answer, Log, TestService, eventually};
 
 mod accelerators;
 mod catalogs;
@@ -500,7 +499,7 @@ fn a_command_that_ends_at_a_damaged_file_names_its_versions_first() {
         machine.write("small.jsonl", text);
         assert_eq!(machine.import("small.jsonl", &[]).status.code(), Some(0));
     }
-    let files = crate::support::files(&machine.path("strata-data/store/versions"));
+    let files = strata_testing::files(&machine.path("strata-data/store/versions"));
     assert_eq!(files.len(), 2);
     for file in files {
         fs::OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(100)).expect("cut");
@@ -531,7 +530,7 @@ fn the_command_scrub_exits_with_1_and_says_what_to_restore() {
     };
     let whole = scrub(&[], 0);
     assert!(whole.starts_with("read 2 files (") && whole.ends_with(" bytes): 0 damaged\n"), "{whole}");
-    let files = crate::support::files(&machine.path("strata-data/store"));
+    let files = strata_testing::files(&machine.path("strata-data/store"));
     damage(&files[0]);
     let name = format!("versions/{}", files[0].file_name().expect("a name").to_string_lossy());
     let other = format!("versions/{}", files[1].file_name().expect("a name").to_string_lossy());
@@ -552,7 +551,7 @@ fn a_server_scrubs_by_itself() {
         machine.write("small.jsonl", text);
         machine.run(&["import", "small.jsonl", "--name", name, "--owner", "ada@example.test"]);
     }
-    let files = crate::support::files(&machine.path("strata-data/store"));
+    let files = strata_testing::files(&machine.path("strata-data/store"));
     damage(&files[0]);
     let options = [("STRATA_SCRUB__INTERVAL_S", "1"), ("STRATA_SCRUB__BYTES_PER_S", "1000000")];
     let server = Server::start(&machine, &[], &options);

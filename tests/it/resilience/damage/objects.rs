@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
-use strata::config::{Endpoint, StoreUrl};
+use strata_config::{Endpoint, StoreUrl};
+use strata_testing::files;
+use strata_testing::owned::Owned;
+use strata_testing::s3_server::S3Server;
 use strata_types::secret::Secret;
 
 use super::entities;
-use crate::support::files;
-use crate::support::owned::Owned;
-use crate::support::s3_server::S3Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_was_cut_is_damaged_and_one_that_cannot_be_asked_for_is_not() {

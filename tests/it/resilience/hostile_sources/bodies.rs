@@ -9,14 +9,13 @@ use axum::http::Request;
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
-use strata::config::{Config, Networks};
+use strata_config::{Config, Networks};
+use strata_testing::machine::{Machine, Server};
+use strata_testing::owned::{Owned, add_user};
+use strata_testing::{Answer, TestService, eventually, files};
 use strata_types::user::Plan;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-
-use crate::support::machine::{Machine, Server};
-use crate::support::owned::{Owned, add_user};
-use crate::support::{Answer, TestService, eventually, files};
 
 /// Long enough for anything that does not hang.
 const NOT_HANGING: Duration = Duration::from_secs(60);

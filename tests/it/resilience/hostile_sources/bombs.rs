@@ -2,10 +2,9 @@
 
 use std::io::Write;
 
-use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata_ingest::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata_testing::packed::gzip;
 use strata_types::source::SourceFormat;
-
-use crate::support::packed::gzip;
 
 /// Decodes all of it; gives the number of entities and the bytes of their text.
 pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), SourceError> {

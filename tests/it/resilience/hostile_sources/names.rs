@@ -4,10 +4,9 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use serde_json::json;
-use strata::config::NameServers;
+use strata_config::NameServers;
+use strata_testing::owned::{Owned, add_user};
 use strata_types::user::Plan;
-
-use crate::support::owned::{Owned, add_user};
 
 /// Long enough for anything that does not hang.
 const NOT_HANGING: Duration = Duration::from_secs(60);
@@ -29,7 +28,7 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
     let app = owned.service.app.clone();
     let eve = app
         .sessions()
-        .user_of_token(strata::service::Client::Unspecified, &hostile)
+        .user_of_token(strata_service::Client::Unspecified, &hostile)
         .await
         .expect("a catalog")
         .expect("a user")

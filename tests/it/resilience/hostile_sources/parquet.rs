@@ -9,14 +9,13 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use serde_json::{Value, json};
-use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
-use strata::storage::budget::{SpoolBudget, SpoolLimits};
-use strata::storage::free_space::DiskReserve;
+use strata_ingest::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata_store::budget::{SpoolBudget, SpoolLimits};
+use strata_store::free_space::DiskReserve;
+use strata_testing::packed::gzip;
 
 use super::bombs::{decode, tight, too_large};
 use super::forge::{self, Column, Page, Struct, varint, zigzag};
-
-use crate::support::packed::gzip;
 
 const MEMORY: &str = "sources.parquet_memory_bytes";
 

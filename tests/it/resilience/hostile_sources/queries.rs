@@ -1,11 +1,10 @@
 //! The query of a source's URL, where keys often stand, is nobody's but the owner's.
 
 use serde_json::{Value, json};
-use strata::config::Networks;
-
-use crate::support::Answer;
-use crate::support::loopback_server::{LoopbackServer, Received, ok, redirect};
-use crate::support::owned::Owned;
+use strata_config::Networks;
+use strata_testing::Answer;
+use strata_testing::loopback_server::{LoopbackServer, Received, ok, redirect};
+use strata_testing::owned::Owned;
 
 fn parsed(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -8,10 +8,11 @@ use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use reqwest::Method;
 use serde_json::{Value, json};
+use strata_testing::pages::ROOT;
+use strata_testing::pages::check_table;
 use strata_types::limits::{self, Beyond, Limit};
 
 use super::{ORDINARY, World, calling, encoded, nested};
-use crate::support::pages::check_table;
 
 /// Tries a limit.
 type Case = for<'w> fn(&'w World, &'static Limit) -> BoxFuture<'w, ()>;
@@ -138,24 +139,24 @@ const INTERNAL: &[(&str, &str)] = &[
     ("encode/tag.rs", "LONGEST_REMEMBERED"),
     ("encode/tag.rs", "MOST_REMEMBERED"),
     ("query/plan/pipeline.rs", "MOST"),
-    ("storage/disk_cache/folder.rs", "MOST_FOLDERS"),
-    ("storage/disk_cache/index.rs", "MOST_RANGES"),
-    ("storage/disk_cache/index.rs", "MOST_SEGMENTS"),
-    ("storage/keywords/lists.rs", "MAX_ROWS"),
+    ("store/disk_cache/folder.rs", "MOST_FOLDERS"),
+    ("store/disk_cache/index.rs", "MOST_RANGES"),
+    ("store/disk_cache/index.rs", "MOST_SEGMENTS"),
+    ("format/keywords/lists.rs", "MAX_ROWS"),
     ("service/export_cache/mod.rs", "MOST_FILES"),
     ("service/read/single_flight.rs", "MOST_ENTRIES"),
     ("service/read/stream.rs", "MOST_ENTITIES"),
-    ("source/compression.rs", "LAYERS_MAX"),
-    ("source/fetch.rs", "VALIDATOR_BYTES_MAX"),
-    ("source/parquet/footer.rs", "DEPTH_MAX"),
-    ("source/parquet/header.rs", "MOST_BYTES"),
-    ("source/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
-    ("source/parquet/thrift.rs", "DEPTH_MAX"),
-    ("storage/keywords/segment/grams.rs", "MOST_GRAMS"),
-    ("storage/keywords/segment/layout.rs", "MAX_RATIO"),
-    ("storage/keywords/segment/layout.rs", "MAX_TEXT_BYTES"),
-    ("storage/profile/bins.rs", "MOST"),
-    ("webhook/send.rs", "ANSWER_BYTES_MAX"),
+    ("ingest/compression.rs", "LAYERS_MAX"),
+    ("ingest/fetch.rs", "VALIDATOR_BYTES_MAX"),
+    ("ingest/parquet/footer.rs", "DEPTH_MAX"),
+    ("ingest/parquet/header.rs", "MOST_BYTES"),
+    ("ingest/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
+    ("ingest/parquet/thrift.rs", "DEPTH_MAX"),
+    ("format/keywords/segment/grams.rs", "MOST_GRAMS"),
+    ("format/keywords/segment/layout.rs", "MAX_RATIO"),
+    ("format/keywords/segment/layout.rs", "MAX_TEXT_BYTES"),
+    ("format/profile/bins.rs", "MOST"),
+    ("service/webhook/send.rs", "ANSWER_BYTES_MAX"),
 ];
 
 /// The constants of a source that are named like limits and whose value is no fixed limit.
@@ -179,7 +180,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn limits_of_requests_stand_in_the_one_table() {
     assert_eq!(constants_like_limits("const MOST_X: u8 = 1;\npub const Y_LIMIT: usize = limits::Y;\n").len(), 1);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(ROOT).join("src");
     for path in sources(&root) {
         let file = path.strip_prefix(&root).expect("below src").to_string_lossy().into_owned();
         for name in constants_like_limits(&std::fs::read_to_string(&path).expect("a source")) {

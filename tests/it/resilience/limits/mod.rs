@@ -24,10 +24,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-
-use crate::support::FIXTURES;
-use crate::support::http_client;
-use crate::support::machine::{Confinement, Machine, Server, one_json_line, succeeded};
+use strata_testing::FIXTURES;
+use strata_testing::http_client;
+use strata_testing::machine::{Confinement, Machine, Server, one_json_line, succeeded};
 
 /// Little for a server: what its program and its threads take, and some hundred MiB to work with.
 const ADDRESS_SPACE_KIB: u64 = 3 << 20;

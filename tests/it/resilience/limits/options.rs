@@ -8,9 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
-use strata::config::{Config, ConfigOption};
-
-use crate::support::tests::tests;
+use strata_config::{Config, ConfigOption};
+use strata_testing::tests::tests;
 
 use super::{ORDINARY, World};
 

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata_http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
 use strata_types::limits;
 
 use super::{DATASETS, ORDINARY, World, encoded};

@@ -15,8 +15,7 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-
-use crate::support::faultfs::{Event, Operation};
+use strata_testing::faultfs::{Event, Operation};
 
 const SECTOR: u64 = 512;
 

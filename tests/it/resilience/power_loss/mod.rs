@@ -16,13 +16,13 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use strata::config::Config;
-use strata::service::{App, CheckDepth, Finding, OpenError};
+use strata_config::Config;
+use strata_service::{App, CheckDepth, Finding, OpenError};
+use strata_testing::faultfs::{Event, FaultFs, Operation};
+use strata_testing::http_client;
+use strata_testing::machine::{Machine, Server, succeeded};
 use tower::ServiceExt;
 
-use crate::support::faultfs::{Event, FaultFs, Operation};
-use crate::support::http_client;
-use crate::support::machine::{Machine, Server, succeeded};
 use disk::{Disk, Image, Loss};
 
 /// Disks that are tried unless the environment says otherwise.
@@ -295,7 +295,7 @@ impl History {
     /// A data directory holds one of the possible states, undamaged, and takes the next version.
     async fn check_data(&self, directory: &Path, possible: &[Seen], what: &str) {
         let app = open(directory).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        let router = strata::http::router(app.clone());
+        let router = strata_http::router(app.clone());
         let seen = self.see(&router, what).await;
         assert!(possible.contains(&seen), "{what}: {seen:?} is none of {possible:?}");
         let mut findings = Vec::new();

@@ -1,0 +1,188 @@
+//! The paths and the columns of a version alone, out of its profile: what a read asks that names fields, or is a table.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use strata_json::{Columns, NumericValue};
+use strata_store::Result;
+
+use super::stored::{Distinct, ValueRecord, decode};
+use super::values::TypeCounts;
+
+/// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
+#[derive(Debug)]
+pub struct PathIndex {
+    entities: u64,
+    is_complete: bool,
+    paths: HashMap<Box<str>, PathFacts>,
+    columns: Option<Arc<Columns>>,
+}
+
+/// What is known of the values at a path, in all entities together; `None` is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathFacts {
+    pub has_object: Option<bool>,
+    pub has_array: Option<bool>,
+    /// Whether a string or a boolean stands at it somewhere.
+    pub has_text: Option<bool>,
+    pub has_number: Option<bool>,
+    pub has_string: Option<bool>,
+    /// Whether the strings at it look like numbers that another order than theirs sorts: those of one length are
+    /// ordered as numbers are.
+    pub has_numerals: Option<bool>,
+    pub survives_denull: Option<bool>,
+    pub distinct: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Slim {
+    entities: u64,
+    paths_left_out: bool,
+    paths: Vec<SlimPath>,
+    columns: Option<Columns>,
+}
+
+#[derive(Deserialize)]
+struct SlimPath {
+    path: Box<str>,
+    types: TypeCounts,
+    text_bytes: u64,
+    string_min: Option<ValueRecord>,
+    string_max: Option<ValueRecord>,
+    distinct: Option<Distinct>,
+}
+
+impl PathIndex {
+    /// Reads what [`super::StoredProfile::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Result<PathIndex> {
+        let Slim { entities, paths_left_out, paths, columns } = decode(bytes)?;
+        let paths = paths.into_iter().map(|path| {
+            let facts = facts(&path);
+            (path.path, facts)
+        });
+        let columns = columns.map(Arc::new);
+        Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect(), columns })
+    }
+
+    pub fn entities(&self) -> u64 {
+        self.entities
+    }
+
+    /// Whether a path that is not listed is in no entity.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The columns of all entities as a table, in order of first appearance; `None` if there are too many.
+    pub fn columns(&self) -> Option<&Arc<Columns>> {
+        self.columns.as_ref()
+    }
+
+    /// What is known of a path in its escaped form, if it is listed.
+    pub fn get(&self, path: &str) -> Option<PathFacts> {
+        self.paths.get(path).copied()
+    }
+
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.keys().map(|path| &**path)
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let entry = size_of::<(Box<str>, PathFacts)>() + 16;
+        let columns = self.columns.as_ref().map_or(0, |columns| columns.memory_bytes());
+        self.paths.capacity() * entry + self.paths.keys().map(|path| path.len()).sum::<usize>() + columns
+    }
+}
+
+fn facts(path: &SlimPath) -> PathFacts {
+    let types = &path.types;
+    // Without numbers, text is bytes of strings that are not empty.
+    let survives_denull = if types.boolean + types.number + types.object + path.text_bytes > 0 {
+        Some(true)
+    } else if types.array == 0 {
+        Some(false)
+    } else {
+        // Arrays that came empty stay, those that become empty do not; a profile counts both.
+        (types.null + types.string == 0).then_some(true)
+    };
+    PathFacts {
+        has_object: Some(types.object > 0),
+        has_array: Some(types.array > 0),
+        has_text: Some(types.string + types.boolean > 0),
+        has_number: Some(types.number > 0),
+        has_string: Some(types.string > 0),
+        has_numerals: Some(are_numerals(path.string_min.as_ref(), path.string_max.as_ref())),
+        survives_denull,
+        distinct: path.distinct.map(|distinct| distinct.count),
+    }
+}
+
+/// Whether strings look like numbers, as far as the first and the last of them by code point tell.
+fn are_numerals(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
+    let text = |record: Option<&ValueRecord>| record.filter(|record| !record.cut)?.value.as_str().map(str::to_owned);
+    let is_number = |text: &str| NumericValue::parse(text).is_some();
+    match (text(first), text(last)) {
+        (Some(first), Some(last)) => {
+            let is_in_order =
+                first.len() == last.len() && first.bytes().chain(last.bytes()).all(|b| b.is_ascii_digit());
+            is_number(&last) && (first.is_empty() || is_number(&first)) && !is_in_order
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ProfileBuilder, ShreddingBounds};
+    use super::*;
+    use strata_types::index::IndexSettings;
+
+    fn index(entities: &[&str]) -> PathIndex {
+        let mut profile = ProfileBuilder::default();
+        entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
+        let index = IndexSettings::default();
+        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
+        PathIndex::decode(&described.encode(profile.columns().as_ref()).expect("a profile")).expect("an index")
+    }
+
+    #[test]
+    fn texts_that_look_like_numbers_are_told_from_others() {
+        let index = index(&[
+            r#"{"amount":"9.5","none":"","year":"1999","zip":"01003","date":"2024-01-01","mixed":"1","word":"1"}"#,
+            r#"{"amount":"-1000","year":"2024","zip":"99501","date":"2023","mixed":2,"word":"one"}"#,
+            r#"{"amount":"","mixed":"10"}"#,
+        ]);
+        for path in ["amount", "mixed", "none", "year", "zip", "date", "word"] {
+            let expected = matches!(path, "amount" | "mixed");
+            assert_eq!(index.get(path).expect(path).has_numerals, Some(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_profile_tells_what_denull_leaves() {
+        let index = index(&[
+            r#"{"null":null,"empty":"","text":"","zero":0,"no":false,"object":{},"in":[{"x":null}],"array":[]}"#,
+            r#"{"text":"a","nulls":[null,""],"mixed":[null,[]],"numbers":[[1]],"a.b":1}"#,
+        ]);
+        assert!(index.is_complete());
+        assert_eq!(index.entities(), 2);
+        let survives = |path: &str| index.get(path).expect(path).survives_denull;
+        for path in ["text", "zero", "no", "object", "in", "array", "numbers", r"a\.b"] {
+            assert_eq!(survives(path), Some(true), "{path}");
+        }
+        for path in ["null", "empty", "in.x"] {
+            assert_eq!(survives(path), Some(false), "{path}");
+        }
+        for path in ["nulls", "mixed"] {
+            assert_eq!(survives(path), None, "{path}");
+        }
+        let distinct = |path: &str| index.get(path).expect(path).distinct;
+        assert_eq!(["null", "text", "numbers"].map(distinct), [Some(0), Some(2), Some(1)]);
+        assert_eq!(index.get("a.b"), None);
+        for (path, has_object) in [("object", true), ("numbers", false)] {
+            let facts = index.get(path).expect(path);
+            assert_eq!((facts.has_object, facts.has_array), (Some(has_object), Some(!has_object)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The columns of a version file beside the documents, by row group: values, bloom filters and statistics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, new_empty_array};
+use futures::FutureExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::bloom_filter::Sbbf;
+use strata_store::{Result, StorageError};
+
+use super::VersionReader;
+use super::file::FileReader;
+use super::pieces::Place;
+use crate::footer::Footer;
+use crate::layout::{ShreddedKind, ShreddedPart};
+use crate::outline::TextStatistics;
+use crate::parts::{Part, PartKey};
+use crate::run::Run;
+
+impl VersionReader {
+    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
+    /// A damaged filter is reported, and tells nothing.
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
+        let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
+        let Place { reader, row_group, .. } = self.place(row_group);
+        let FileReader { file, footer } = reader;
+        let load = async {
+            let Some((range, checksum)) = footer.outline.bloom(row_group, index) else { return Ok(Part::Bloom(None)) };
+            reader.bloom_missed(row_group);
+            let run = file.fetch_verified(range, checksum).await?;
+            let column = footer.chunk_metadata(row_group, index)?;
+            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &run));
+            let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
+            // A filter without blocks cannot be asked.
+            match bloom {
+                Some(bloom) if bloom.num_blocks() == 0 => Err(StorageError::undecodable()),
+                bloom => Ok(Part::Bloom(bloom.map(Arc::new))),
+            }
+        };
+        let part = || format!("the bloom filter of column {index} of row group {row_group}");
+        let load = load.map(|loaded| loaded.map_err(|error| file.blame_accelerator(&part(), error)));
+        match file.cache.get_or_load(reader.bloom_key(row_group, index), || load).await {
+            Ok(Part::Bloom(Some(bloom))) => Ok(bloom.check(text)),
+            Err(error) if !error.is_damage() => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
+    /// Costs nothing: the footer holds them.
+    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+        let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
+        let Place { reader, row_group, .. } = self.place(row_group);
+        reader.footer.outline.details(row_group, index).doubles
+    }
+
+    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
+    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
+    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+        let layout = self.layout();
+        let Place { reader, row_group, .. } = self.place(row_group);
+        let statistics = |part| {
+            let TextStatistics { values, bounds } =
+                reader.footer.outline.text_statistics(row_group, layout.column_index(shredded, part)?)?;
+            Some((bounds, values))
+        };
+        // A string is its folded text, or it is among the exact ones.
+        let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
+        if layout.column_index(shredded, ShreddedPart::Exact).is_none() {
+            return Some((min, max));
+        }
+        match statistics(ShreddedPart::Exact)? {
+            (_, Some(0)) => Some((min, max)),
+            // All have an exact one, so that no folded one is a string.
+            (Some(exact), exacts) if exacts.is_some() && exacts == texts => Some(exact),
+            (Some((exact_min, exact_max)), _) => Some((min.min(exact_min), max.max(exact_max))),
+            (None, _) => None,
+        }
+    }
+
+    /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
+    }
+
+    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer,
+    /// if they are known.
+    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+        let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
+        let Place { reader, row_group, .. } = self.place(row_group);
+        reader.footer.outline.details(row_group, index).integers
+    }
+
+    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
+    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
+        let columns = self.columns_of(shredded, &ShreddedPart::ALL);
+        let files = std::iter::once(&self.own).chain(self.edited.as_ref().map(|edited| &edited.base));
+        let row_groups = files.flat_map(|file| (0..file.footer.outline.row_groups).map(move |number| (file, number)));
+        row_groups.map(|(file, number)| file.column_bytes(number, &columns).1).sum()
+    }
+}
+
+impl FileReader {
+    /// Bytes of columns of a row group, as stored and decompressed.
+    pub(super) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+        let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
+        chunks.fold((0, 0), |(stored, decompressed), chunk| {
+            (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
+        })
+    }
+
+    pub(super) fn bloom_key(&self, row_group: usize, column: usize) -> PartKey {
+        PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
+    }
+
+    pub(crate) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
+        let load = async {
+            self.columns_missed(row_group, index);
+            let chunk = self.footer.outline.chunk(row_group, index);
+            let run = self.file.fetch_verified(chunk.range(), chunk.checksum).await?;
+            // Parquet's decoders trust some lengths inside of pages.
+            let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
+            catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable())).map(Part::Column)
+        };
+        let part = || format!("column {index} of row group {row_group}");
+        let load = load.map(|loaded| loaded.map_err(|error| self.file.blame(&part(), error)));
+        let loaded = self.file.cache.get_or_load(PartKey::column(self.footer.id, row_group, index), || load).await?;
+        let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(array)
+    }
+}
+
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef> {
+    let rows = footer.row_groups[row_group].rows;
+    let metadata = footer.column_metadata(row_group, index)?;
+    let mut batches =
+        ParquetRecordBatchReaderBuilder::new_with_metadata(run, metadata).with_batch_size(rows).build()?;
+    match batches.next() {
+        Some(batch) => {
+            let array = batch?.column(0).clone();
+            if array.len() != rows {
+                return Err(StorageError::Layout(format!("it contains {} rows instead of {rows}", array.len())));
+            }
+            Ok(array)
+        }
+        None => Ok(new_empty_array(footer.schema.field(index).data_type())),
+    }
+}

@@ -1,0 +1,78 @@
+//! What another process needs to open the same file.
+
+use object_store::path::Path as ObjectPath;
+use serde::{Deserialize, Serialize};
+use strata_store::store::Store;
+use strata_store::{Result, StorageError};
+use strata_types::version::VersionFile;
+
+use super::VersionReader;
+use crate::cache::PartCache;
+
+/// A version file as another process of the same service opens it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDescription {
+    path: String,
+    size_bytes: u64,
+    entity_count: u64,
+    content_hash: String,
+}
+
+impl From<&VersionFile> for FileDescription {
+    fn from(file: &VersionFile) -> FileDescription {
+        FileDescription {
+            path: file.path.clone(),
+            size_bytes: file.size_bytes,
+            entity_count: file.entity_count,
+            content_hash: file.content_hash.clone(),
+        }
+    }
+}
+
+impl VersionReader {
+    /// Where the file lies in the store; never shown to the public.
+    pub fn path(&self) -> &str {
+        self.own.file.path.as_ref()
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.own.file.size_bytes
+    }
+
+    /// Bytes of the file, and of the base of an edited one.
+    pub fn size_bytes_with_base(&self) -> u64 {
+        self.size_bytes() + self.layout().edit.as_ref().map_or(0, |edit| edit.base.size_bytes)
+    }
+
+    pub fn description(&self) -> FileDescription {
+        let layout = self.layout();
+        FileDescription {
+            path: self.path().to_owned(),
+            size_bytes: self.size_bytes(),
+            entity_count: layout.entity_count,
+            content_hash: layout.content_sha256.clone(),
+        }
+    }
+
+    pub async fn open_described(store: &Store, file: &FileDescription, cache: &PartCache) -> Result<VersionReader> {
+        VersionReader::open_expected(store, file, "another node", cache).await
+    }
+
+    pub(super) async fn open_expected(
+        store: &Store,
+        file: &FileDescription,
+        source: &str,
+        cache: &PartCache,
+    ) -> Result<VersionReader> {
+        let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
+        let layout = reader.layout();
+        let other = if layout.entity_count != file.entity_count {
+            format!("it contains {} entities, but {source} expects {}", layout.entity_count, file.entity_count)
+        } else if layout.content_sha256 != file.content_hash {
+            format!("its content hash is not the hash that {source} expects")
+        } else {
+            return Ok(reader);
+        };
+        Err(reader.own.file.blame("the footer", StorageError::Layout(other)))
+    }
+}

@@ -1,0 +1,100 @@
+//! The use cases: the only place that combines catalog, storage, query engine, encoders and sources.
+//!
+//! Each room has a type that owns the parts it uses; [`App`] builds them, from the bottom to the top, and gives access
+//! to them. A room uses only rooms that stand above it in this table:
+//!
+//! | Room | Use cases |
+//! |---|---|
+//! | `rate_limit` | how many requests a client may make |
+//! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
+//! | `lookup` | the target of a read: found, and whether the caller may read it |
+//! | `version_path` | where version files lie in the store |
+//! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
+//! | `manage` | what all management has in common: why a request is refused, and how owners write |
+//! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
+//! | `read` | a read of a version: select, encode; answers kept and shared by those who ask for the same |
+//! | `explain` | what a read does: its plans, and what they cost |
+//! | `webhook` | who is told of new versions |
+//! | `refresh` | the one way in which a dataset gets a new version: by fetch, push, schedule or import, to a version file |
+//! | `dataset` | what owners do with theirs: settings, alternates, clones, diffs, profiles, edits by agents |
+//! | `account` | users, passwords, sessions and tokens |
+//! | `usage` | how much each dataset is read: counted in memory, recorded every few seconds |
+//! | `demo` | the fixtures, loaded for a demo owner |
+
+mod account;
+mod admission;
+mod app;
+mod dataset;
+mod demo;
+mod explain;
+mod export_cache;
+mod lookup;
+mod maintenance;
+mod manage;
+mod rate_limit;
+mod read;
+mod refresh;
+mod usage;
+mod version_path;
+pub mod webhook;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use account::logins::{LoggedIn, Logins};
+pub use account::session_origin::SessionOrigin;
+pub use account::sessions::{OwnedSession, Sessions};
+pub use account::{AccountError, Accounts};
+
+pub use admission::bodies::{BodyRoom, LargeBodies};
+pub use admission::holder::Holder;
+pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
+pub use admission::semaphore::{Gate, Refused};
+pub use admission::{Load, Weight};
+pub use app::{App, Background, OpenError};
+pub use dataset::agent_edits::Pulled;
+pub use dataset::alternate_edits::{EntityChange, EntityEdit};
+pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
+pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
+pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
+pub use dataset::{Datasets, OwnedDataset, visibility};
+pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample, demo_examples};
+pub use explain::{Explanation, IgnoredParameter};
+pub use export_cache::{Export, ExportState};
+pub use lookup::cache_key::CacheKey;
+pub use lookup::error::{ReadError, UnknownCause, UnknownField};
+pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};
+pub use maintenance::Maintenance;
+pub use maintenance::backup::{BackedUp, BackupError, BackupFiles, OnDamage};
+pub use maintenance::binding::BindingError;
+pub use maintenance::check::{CheckDepth, CheckError, Checked, Finding};
+pub use maintenance::readiness::{NotReady, Readiness};
+pub use maintenance::restore::{RestoreError, Restored, restore};
+pub use maintenance::scrub::{DamagedFile, Scrubbed};
+pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
+pub use manage::ManageError;
+pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+pub use rate_limit::shared::{SharedRateLimiter, connect as connect_to_redis};
+pub use rate_limit::{
+    Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
+    SystemClock,
+};
+pub use read::ahead::ExportsAhead;
+pub use read::edited::InAlternate;
+pub use read::hints::{FilterHint, deep_sort_hint};
+pub use read::{Answer, AnswerBody, InspectError, Reads};
+pub use refresh::decoding::{ImportProgress, RefreshStage};
+pub use refresh::error::RefreshError;
+pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
+pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
+pub use refresh::push::Push;
+pub use refresh::running::{RefreshProgress, Watch};
+pub use refresh::scheduler::Schedules;
+pub use refresh::{Refreshed, Refreshes};
+pub use usage::{Usage, UsageMeter};
+pub use webhook::Webhooks;
+pub use webhook::deliveries::{Deliveries, DeliveryError};
+
+/// Locks what no panic leaves half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

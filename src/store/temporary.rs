@@ -1,0 +1,84 @@
+//! Temporary files without a name, in a directory that somebody may remove.
+//!
+//! Whatever is wrong with the directory is told as [`NoTemporaryFiles`], or as [`DirectoryGone`] where the data
+//! directory above it is missing.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{DirectoryGone, NoTemporaryFiles, durable};
+
+/// Directories above the one of the files that are made again with it: that of all processes. The data directory is
+/// none of them.
+const ABOVE: usize = 1;
+
+/// A file in `directory`, which is made again when it is missing. The system removes the file by itself.
+///
+/// # Errors
+/// An [`io::Error`] that carries [`NoTemporaryFiles`] or [`DirectoryGone`].
+pub fn file_in(directory: &Path) -> io::Result<File> {
+    let file = match tempfile::tempfile_in(directory) {
+        // Somebody has removed the directory.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            durable::restore_directory(directory, ABOVE).and_then(|()| tempfile::tempfile_in(directory))
+        }
+        outcome => outcome,
+    };
+    file.map_err(|error| refused(directory, error))
+}
+
+pub fn refused(directory: &Path, cause: io::Error) -> io::Error {
+    if cause.get_ref().is_some_and(|inner| inner.is::<DirectoryGone>()) {
+        return cause;
+    }
+    NoTemporaryFiles { directory: directory.to_owned(), cause: Arc::new(cause) }.into()
+}
+
+/// The same error for another one who waits for it, if it is one of these.
+pub fn copy_of(error: &io::Error) -> Option<io::Error> {
+    let inner = error.get_ref()?;
+    match inner.downcast_ref::<NoTemporaryFiles>() {
+        Some(refused) => Some(refused.clone().into()),
+        None => inner.downcast_ref::<DirectoryGone>().map(|gone| (*gone).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+    use crate::shortage::Shortage;
+
+    #[track_caller]
+    fn check(directory: &Path, expected: Shortage) {
+        let error = file_in(directory).expect_err("no file");
+        assert_eq!(Shortage::of(&error), Some(expected), "{error:?}");
+        let copy = copy_of(&error).expect("one of these");
+        assert_eq!((Shortage::of(&copy), copy.to_string()), (Some(expected), error.to_string()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_directory_is_told() {
+        let root = tempfile::tempdir().expect("a directory");
+        let data = root.path().join("data");
+        let (all, own) = (data.join("tmp"), data.join("tmp/process"));
+        check(&own, Shortage::NoDirectory);
+        fs::create_dir(&data).expect("made");
+        for _ in 0..2 {
+            file_in(&own).expect("a file").write_all(b"text").expect("written");
+            fs::remove_dir_all(&all).expect("removed");
+        }
+        fs::write(&all, "no directory").expect("written");
+        check(&own, Shortage::NoTemporaryFiles(io::ErrorKind::NotADirectory));
+        fs::remove_file(&all).expect("removed");
+        std::os::unix::fs::symlink(root.path().join("nowhere"), &all).expect("linked");
+        check(&own, Shortage::NoTemporaryFiles(io::ErrorKind::AlreadyExists));
+        fs::remove_file(&all).expect("removed");
+        file_in(&own).expect("a file");
+        assert!(copy_of(&io::ErrorKind::NotFound.into()).is_none());
+    }
+}

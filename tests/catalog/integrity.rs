@@ -1,0 +1,123 @@
+//! The check of the database itself.
+
+use strata_catalog::Catalog;
+use strata_catalog::VersionContent;
+use strata_testing::databases::on_both_databases;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::version::NewFile;
+
+use super::{Database, LEASE, acquire, clock, create, v, with_owner};
+
+on_both_databases! {
+    Database:
+    a_catalog_in_use_is_whole
+    records_that_do_not_agree_are_told
+}
+
+async fn findings(catalog: &Catalog) -> Vec<String> {
+    let mut told = Vec::new();
+    for quick in [true, false] {
+        told.clear();
+        catalog.check_integrity(quick, &mut |reason| told.push(reason)).await.unwrap();
+    }
+    assert_eq!(catalog.first_damage().await.unwrap(), None, "nothing is wrong with the pages");
+    told
+}
+
+fn hash(text: &str) -> String {
+    use sha2::Digest;
+    hex::encode(sha2::Sha256::digest(text))
+}
+
+/// With a row in every table.
+async fn in_use(database: &Database) -> Catalog {
+    let (catalog, owner) = with_owner(database).await;
+    let catalog = catalog.with_clock(clock());
+    catalog.add_token(owner, "ci", &hash("token"), 1_000).await.unwrap();
+    let session = strata_catalog::SessionRecord {
+        id_hash: hash("session"),
+        user: Some(owner),
+        data: "{}".to_owned(),
+        created_at: catalog.now(),
+        expires_at: catalog.now() + chrono::TimeDelta::hours(1),
+        last_used_at: catalog.now(),
+    };
+    assert!(catalog.create_session(&session, None, 100).await.unwrap());
+    let dataset = create(&catalog, owner, "World Countries").await.unwrap().id;
+    catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
+    for path in ["a", "b", "c"] {
+        let attempt = acquire(&catalog, dataset, path).await.unwrap();
+        let file = NewFile { content_hash: hash(path), ..super::file(path) };
+        catalog.publish_version(dataset, VersionContent::New(&file), None, attempt).await.unwrap();
+    }
+    catalog.reserve_file("alt", LEASE).await.unwrap();
+    let file = NewFile { content_hash: hash("alt"), ..super::file("alt") };
+    catalog.save_alternate(dataset, v(2), &file, None).await.unwrap();
+    catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "e", LEASE).await.unwrap();
+    catalog.reserve_file("d", LEASE).await.unwrap();
+    catalog.hold_files(LEASE).await.unwrap();
+    catalog.probe().await.unwrap();
+    let node = strata_catalog::NewNode {
+        id: "a".to_owned(),
+        process: "p".to_owned(),
+        version: "0.1.0".to_owned(),
+        roles: "http".to_owned(),
+        internal_address: None,
+    };
+    catalog.register_node(&node).await.unwrap();
+    catalog
+}
+
+async fn a_catalog_in_use_is_whole(database: Database) {
+    let catalog = in_use(&database).await;
+    assert_eq!(findings(&catalog).await, Vec::<String>::new());
+}
+
+async fn records_that_do_not_agree_are_told(database: Database) {
+    let catalog = in_use(&database).await;
+    for (damage, repair, told) in [
+        (
+            "UPDATE users SET email_key = 'x@example.test'",
+            "UPDATE users SET email_key = 'owner@example.test'",
+            "users 1: the metadata database contains an invalid value in users.email_key: \"x@example.test\"",
+        ),
+        (
+            "UPDATE datasets SET latest_version = 7",
+            "UPDATE datasets SET latest_version = 3",
+            "dataset 1: the recorded latest version is 7, but there are 3 versions, numbered up to 3",
+        ),
+        (
+            "UPDATE datasets SET schedule = 'every now and then'",
+            "UPDATE datasets SET schedule = '0 2 * * *'",
+            "datasets 1: the metadata database contains an invalid value in datasets.schedule: \"every now and then\"",
+        ),
+        (
+            "UPDATE datasets SET index_paths = '{'",
+            "UPDATE datasets SET index_paths = NULL",
+            "datasets 1: the metadata database contains an invalid value in datasets.index_paths: \"{\"",
+        ),
+        (
+            "UPDATE versions SET alt_file_id = NULL",
+            "UPDATE versions SET alt_file_id = 4 WHERE version_number = 2",
+            "files 4: no version refers to the file, but the file is not marked as unreferenced",
+        ),
+        (
+            "UPDATE files SET created_at = 9223372036854775807 WHERE file_id = 2",
+            "UPDATE files SET created_at = 1 WHERE file_id = 2",
+            "files 2: the metadata database contains an invalid value in files.created_at: \"9223372036854775807\"",
+        ),
+        (
+            "UPDATE sessions SET user_id = NULL, expires_at = 9223372036854775807, session_hash = 'f'",
+            "DELETE FROM sessions",
+            "sessions: a key is not a valid hash",
+        ),
+    ] {
+        database.execute(damage).await;
+        let found = findings(&catalog).await;
+        // A record that has a checksum tells by it first.
+        let unsealed = found.iter().any(|finding| finding.ends_with("does not match its checksum"));
+        assert!(unsealed || found.contains(&told.to_owned()), "{damage}: {found:?}");
+        database.execute(repair).await;
+        assert_eq!(findings(&catalog).await, Vec::<String>::new(), "{repair}");
+    }
+}

@@ -1,0 +1,791 @@
+//! The catalog's contract. Every case, here and in the modules below, runs against an SQLite file and against a
+//! PostgreSQL database, each of its own; what differs between the two is at the end.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use chrono::DateTime;
+use strata_catalog::{Catalog, CatalogError, Clock, DeliveryOutcome, Resolved, VersionContent};
+use strata_testing::databases::{Database, on_both_databases};
+use strata_testing::pages::ROOT;
+use strata_types::dataset::{About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
+use strata_types::ids::{AttemptId, DatasetId, UserId};
+use strata_types::index::IndexSettings;
+use strata_types::secret::{SECRET_BYTES, Secret};
+use strata_types::source::SourceFormat;
+use strata_types::user::Plan;
+use strata_types::version::{NewFile, Version, VersionNumber, VersionSelector};
+use tokio::task::JoinSet;
+
+mod accounts;
+mod alternates;
+mod backup;
+mod checksums;
+mod datasets;
+mod files;
+mod integrity;
+mod listings;
+mod nodes;
+mod random;
+mod refreshes;
+mod schedules;
+mod shared_exports;
+mod states;
+mod usage;
+mod webhooks;
+
+on_both_databases! {
+    Database:
+    a_new_database_can_be_opened_by_many_at_once
+    what_was_recorded_is_there_after_reopening
+    a_database_of_a_newer_service_is_refused
+    an_address_names_one_user_whatever_its_case
+    a_token_name_is_unique_per_user
+    a_dataset_comes_back_as_it_was_created
+    a_dataset_name_is_unique_per_owner
+    hostile_texts_are_kept_as_they_are
+    the_plan_limits_active_datasets
+    the_plan_limit_holds_when_many_create_at_once
+    the_name_is_checked_before_the_limit
+    an_owner_must_exist
+    a_dataset_without_versions_resolves_to_none
+    numbers_that_were_never_assigned_find_nothing
+    versions_are_numbered_from_one_and_active_follows
+    a_pinned_version_stays_active
+    a_frozen_dataset_takes_no_version
+    an_alternate_is_resolved_with_its_version
+    versions_may_share_a_file
+    concurrent_publications_get_consecutive_numbers
+    a_failed_publication_uses_no_number
+    a_cancelled_publication_leaves_no_gap
+    another_handle_sees_a_change_at_once
+}
+
+/// Opens a catalog and adds an owner.
+async fn with_owner(database: &Database) -> (Catalog, UserId) {
+    let catalog = database.open().await;
+    let owner = catalog.add_user("owner@example.test", "$argon2id$…", Plan::Pro).await.unwrap();
+    (catalog, owner)
+}
+
+/// Opens a catalog and adds a public dataset.
+async fn with_dataset(database: &Database) -> (Catalog, DatasetId) {
+    let (catalog, owner) = with_owner(database).await;
+    let dataset = create(&catalog, owner, "World Countries").await.unwrap();
+    (catalog, dataset.id)
+}
+
+fn name(text: &str) -> DatasetName {
+    text.parse().unwrap()
+}
+
+fn new_dataset(owner: UserId, text: &str) -> NewDataset {
+    NewDataset {
+        owner,
+        name: name(text),
+        about: About::default(),
+        private_key: None,
+        source: DatasetSource::Push,
+        format: None,
+        records_path: None,
+        publish_query: false,
+        infer_types: false,
+        schedule: Some(DEFAULT_SCHEDULE.to_owned()),
+        index: IndexSettings::default(),
+        ping_token: Secret::ping_token(rand::random::<[u8; SECRET_BYTES]>()),
+    }
+}
+
+async fn create(catalog: &Catalog, owner: UserId, text: &str) -> Result<Dataset, CatalogError> {
+    catalog.create_dataset(&new_dataset(owner, text), 1_000).await
+}
+
+fn file(path: &str) -> NewFile {
+    NewFile { path: path.to_owned(), size_bytes: 91_234, entity_count: 250, content_hash: "c0ffee".to_owned() }
+}
+
+fn v(number: u64) -> VersionNumber {
+    VersionNumber::new(number)
+}
+
+/// What came of a delivery that was answered with this status, or not at all.
+fn answered(status: Option<u16>) -> DeliveryOutcome {
+    DeliveryOutcome { duration: Some(Duration::from_millis(12)), answer: status.ok_or("no answer".to_owned()) }
+}
+
+/// Longer than any test takes by the machine's clock.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// The time at which manual clocks start.
+fn clock() -> Clock {
+    Clock::manual(DateTime::from_timestamp(1_800_000_000, 0).unwrap())
+}
+
+/// Refreshes the dataset with a new file; waits while another refresh holds it.
+async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<Version, CatalogError> {
+    let attempt = acquire(catalog, dataset, path).await?;
+    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
+    Ok(published.version)
+}
+
+/// Begins a refresh; waits while another one holds the dataset.
+async fn acquire(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<AttemptId, CatalogError> {
+    loop {
+        match catalog.acquire_refresh(dataset, RefreshTrigger::Import, path, LEASE).await {
+            Err(CatalogError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+            outcome => return Ok(outcome?.attempt),
+        }
+    }
+}
+
+async fn resolve(catalog: &Catalog, dataset: DatasetId, selector: &str) -> Resolved {
+    catalog.resolve_read(dataset, selector.parse().unwrap()).await.unwrap().expect("the dataset exists")
+}
+
+/// The number that a selector resolves to.
+async fn resolved_number(catalog: &Catalog, dataset: DatasetId, selector: &str) -> Option<u64> {
+    let resolved = resolve(catalog, dataset, selector).await;
+    resolved.version.map(|version| version.number.get())
+}
+
+async fn a_new_database_can_be_opened_by_many_at_once(database: Database) {
+    let mut handles = JoinSet::new();
+    for number in 0..8 {
+        let url = database.url.clone();
+        handles.spawn(async move {
+            let catalog = Catalog::open(&url).await?;
+            catalog.probe().await?;
+            let email = format!("user{number}@example.test");
+            catalog.add_user(&email, "hash", Plan::Free).await
+        });
+    }
+    let users: BTreeSet<UserId> = handles.join_all().await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(users.len(), 8);
+    assert_eq!(database.number("SELECT COUNT(*) FROM users").await, 8);
+}
+
+async fn what_was_recorded_is_there_after_reopening(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let version = publish(&catalog, dataset, "a").await.unwrap();
+    let before = resolve(&catalog, dataset, "active").await;
+    drop(catalog);
+
+    let catalog = database.open().await;
+    let after = resolve(&catalog, dataset, "active").await;
+    assert_eq!(after, before);
+    assert_eq!(after.version, Some(version));
+}
+
+async fn a_database_of_a_newer_service_is_refused(database: Database) {
+    database.open().await;
+    database
+        .execute(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+             SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
+        )
+        .await;
+    let refused = Catalog::open(&database.url).await;
+    assert!(matches!(refused, Err(CatalogError::Migration(_))), "{refused:?}");
+}
+
+async fn an_address_names_one_user_whatever_its_case(database: Database) {
+    let catalog = database.open().await;
+    assert_eq!(catalog.user_by_email("ada@example.test").await.unwrap(), None);
+    let id = catalog.add_user("Ada@Example.test", "$argon2id$1", Plan::Scale).await.unwrap();
+    for taken in ["Ada@Example.test", "ada@example.TEST", " ada@example.test "] {
+        let added = catalog.add_user(taken, "$argon2id$2", Plan::Free).await;
+        assert!(matches!(added, Err(CatalogError::EmailTaken)), "{added:?}");
+        let user = catalog.user_by_email(taken).await.unwrap().unwrap();
+        assert_eq!(user.id, id);
+        assert_eq!(user.email, "Ada@Example.test");
+        assert_eq!(user.password_hash, "$argon2id$1");
+        assert_eq!(user.plan, Plan::Scale);
+    }
+
+    // Beyond ASCII too, which neither engine's own comparison would find in every set-up.
+    catalog.add_user("ÄRA@example.test", "h", Plan::Free).await.unwrap();
+    let added = catalog.add_user("ära@example.test", "h", Plan::Free).await;
+    assert!(matches!(added, Err(CatalogError::EmailTaken)), "{added:?}");
+}
+
+async fn a_token_name_is_unique_per_user(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    catalog.add_token(owner, "ci", "hash 1", 1_000).await.unwrap();
+    catalog.add_token(owner, "laptop", "hash 2", 1_000).await.unwrap();
+    catalog.add_token(other, "ci", "hash 3", 1_000).await.unwrap();
+
+    let again = catalog.add_token(owner, "ci", "hash 4", 1_000).await;
+    assert!(matches!(again, Err(CatalogError::TokenNameTaken)), "{again:?}");
+    let nobody = catalog.add_token(UserId::new(999), "ci", "hash 5", 1_000).await;
+    assert!(matches!(nobody, Err(CatalogError::NotFound)), "{nobody:?}");
+    assert_eq!(
+        database.texts("SELECT token_hash FROM api_tokens ORDER BY token_hash").await,
+        ["hash 1", "hash 2", "hash 3"].map(|hash| Some(hash.to_owned()))
+    );
+}
+
+async fn a_dataset_comes_back_as_it_was_created(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let new = NewDataset {
+        private_key: Some(Secret::private_key([7; SECRET_BYTES])),
+        source: DatasetSource::Url("https://example.test/x.json".to_owned()),
+        format: Some(SourceFormat::Json),
+        records_path: Some("data.items".to_owned()),
+        publish_query: true,
+        infer_types: true,
+        about: About { description: Some("Ä".to_owned()), licence: Some("".to_owned()), listed: true },
+        schedule: None,
+        index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("an index"),
+        ..new_dataset(owner, "World Countries")
+    };
+    let dataset = catalog.create_dataset(&new, 1).await.unwrap();
+    assert_eq!(dataset.owner, owner);
+    assert_eq!(dataset.name, name("World Countries"));
+    assert_eq!(dataset.name.slug(), "world-countries");
+    assert_eq!(dataset.private_key, new.private_key);
+    assert!(dataset.is_private());
+    assert_eq!(dataset.source, new.source);
+    assert_eq!(dataset.format, Some(SourceFormat::Json));
+    assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
+    assert!(dataset.publish_query && dataset.infer_types);
+    assert_eq!(dataset.about, new.about);
+    assert_eq!(dataset.schedule, None);
+    assert_eq!(dataset.index, new.index);
+    assert_eq!(dataset.ping_token, new.ping_token);
+    assert_eq!(dataset.latest_version, None);
+    assert_eq!(dataset.pinned_version, None);
+    assert!(!dataset.frozen);
+
+    assert_eq!(catalog.dataset(dataset.id).await.unwrap(), Some(dataset.clone()));
+    assert_eq!(catalog.dataset_by_name(owner, &name("World Countries")).await.unwrap(), Some(dataset));
+
+    let public = create(&catalog, owner, "Public").await.unwrap();
+    assert!(!public.is_private());
+    assert_eq!(public.source, DatasetSource::Push);
+    assert_eq!(public.schedule.as_deref(), Some(DEFAULT_SCHEDULE));
+    assert_eq!(catalog.dataset(public.id).await.unwrap(), Some(public));
+}
+
+async fn a_dataset_name_is_unique_per_owner(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    let first = create(&catalog, owner, "Films").await.unwrap();
+
+    let again = create(&catalog, owner, "Films").await;
+    assert!(matches!(again, Err(CatalogError::NameTaken)), "{again:?}");
+    // Another name with the same slug is another name.
+    let similar = create(&catalog, owner, "films").await.unwrap();
+    let others = create(&catalog, other, "Films").await.unwrap();
+    assert_eq!(BTreeSet::from([first.id, similar.id, others.id]).len(), 3);
+
+    for (user, text, expected) in [
+        (owner, "Films", Some(first.id)),
+        (owner, "films", Some(similar.id)),
+        (other, "Films", Some(others.id)),
+        (other, "films", None),
+        (owner, "FILMS", None),
+    ] {
+        let found = catalog.dataset_by_name(user, &name(text)).await.unwrap();
+        assert_eq!(found.map(|dataset| dataset.id), expected, "{text}");
+    }
+}
+
+async fn hostile_texts_are_kept_as_they_are(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    for text in [
+        "'; DROP TABLE datasets; --x",
+        "$1 ?2 :name @x \\ \" ` %_",
+        "naïve 東京 🦀 \u{10ffff}",
+        " blanks around\t",
+        &"長".repeat(DatasetName::MAX_CHARACTERS),
+    ] {
+        let dataset = create(&catalog, owner, text).await.unwrap();
+        assert_eq!(dataset.name.as_str(), text);
+        let found = catalog.dataset_by_name(owner, &name(text)).await.unwrap();
+        assert_eq!(found, Some(dataset), "{text:?}");
+    }
+}
+
+async fn the_plan_limits_active_datasets(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    for text in ["one", "two"] {
+        catalog.create_dataset(&new_dataset(owner, text), 2).await.unwrap();
+    }
+    let third = catalog.create_dataset(&new_dataset(owner, "three"), 2).await;
+    assert!(matches!(third, Err(CatalogError::PlanLimit { limit: 2 })), "{third:?}");
+    assert_eq!(catalog.dataset_by_name(owner, &name("three")).await.unwrap(), None);
+    // Another owner's datasets do not count, nor do frozen ones.
+    catalog.create_dataset(&new_dataset(other, "three"), 1).await.unwrap();
+    database.execute("UPDATE datasets SET frozen = (1 = 1) WHERE name = 'one'").await;
+    catalog.create_dataset(&new_dataset(owner, "three"), 2).await.unwrap();
+}
+
+async fn the_plan_limit_holds_when_many_create_at_once(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let second = database.open().await;
+    let mut creations = JoinSet::new();
+    for number in 0..12 {
+        let catalog = if number % 2 == 0 { &catalog } else { &second }.clone();
+        creations
+            .spawn(async move { catalog.create_dataset(&new_dataset(owner, &format!("dataset {number}")), 3).await });
+    }
+    let (created, refused): (Vec<_>, Vec<_>) = creations.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(created.len(), 3);
+    for refusal in refused {
+        assert!(matches!(refusal, Err(CatalogError::PlanLimit { limit: 3 })), "{refusal:?}");
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM datasets").await, 3);
+}
+
+async fn the_name_is_checked_before_the_limit(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    catalog.create_dataset(&new_dataset(owner, "one"), 1).await.unwrap();
+    let again = catalog.create_dataset(&new_dataset(owner, "one"), 1).await;
+    assert!(matches!(again, Err(CatalogError::NameTaken)), "{again:?}");
+}
+
+async fn an_owner_must_exist(database: Database) {
+    let catalog = database.open().await;
+    for nobody in [UserId::new(1), UserId::new(u64::MAX)] {
+        let created = create(&catalog, nobody, "one").await;
+        assert!(matches!(created, Err(CatalogError::NotFound)), "{created:?}");
+    }
+}
+
+async fn a_dataset_without_versions_resolves_to_none(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    for selector in ["active", "latest", "v0", "v1"] {
+        let resolved = resolve(&catalog, dataset, selector).await;
+        assert_eq!(resolved.dataset.id, dataset);
+        assert_eq!(resolved.version, None, "{selector}");
+    }
+}
+
+async fn numbers_that_were_never_assigned_find_nothing(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    for number in [0, dataset.get() + 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+        let id = DatasetId::new(number);
+        assert_eq!(catalog.dataset(id).await.unwrap(), None, "{number}");
+        let resolved = catalog.resolve_read(id, VersionSelector::Active).await.unwrap();
+        assert_eq!(resolved, None, "{number}");
+        let published = publish(&catalog, id, "b").await;
+        assert!(matches!(published, Err(CatalogError::NotFound)), "{published:?}");
+    }
+    for selector in ["v0", "v2", "v9223372036854775808", "v99999999999999999999999"] {
+        assert_eq!(resolved_number(&catalog, dataset, selector).await, None, "{selector}");
+    }
+}
+
+async fn versions_are_numbered_from_one_and_active_follows(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let mut published = Vec::new();
+    for (number, path) in [(1, "a"), (2, "b"), (3, "c")] {
+        let version = publish(&catalog, dataset, path).await.unwrap();
+        assert_eq!(version.dataset, dataset);
+        assert_eq!(version.number, VersionNumber::new(number));
+        assert_eq!(version.file.path, path);
+        assert_eq!(version.file.size_bytes, 91_234);
+        assert_eq!(version.file.entity_count, 250);
+        assert_eq!(version.file.content_hash, "c0ffee");
+        assert_eq!(version.alt, None);
+        for selector in ["active", "latest"] {
+            let resolved = resolve(&catalog, dataset, selector).await;
+            assert_eq!(resolved.dataset.latest_version, Some(version.number));
+            assert_eq!(resolved.dataset.active_version(), Some(version.number));
+            assert_eq!(resolved.version.as_ref(), Some(&version), "{selector}");
+        }
+        published.push(version);
+    }
+    for version in published {
+        let selector = VersionSelector::Number(version.number).to_string();
+        assert_eq!(resolve(&catalog, dataset, &selector).await.version, Some(version));
+    }
+
+    // Every dataset counts for itself.
+    let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
+    let other = create(&catalog, owner.id, "Other").await.unwrap();
+    let version = publish(&catalog, other.id, "d").await.unwrap();
+    assert_eq!(version.number, VersionNumber::new(1));
+}
+
+async fn a_pinned_version_stays_active(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    publish(&catalog, dataset, "b").await.unwrap();
+    database.execute("UPDATE datasets SET pinned_version = 1, record_checksum = NULL").await;
+    assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(1));
+    assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(2));
+
+    publish(&catalog, dataset, "c").await.unwrap();
+    assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(1));
+    assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(3));
+    assert_eq!(resolved_number(&catalog, dataset, "v2").await, Some(2));
+    let record = catalog.dataset(dataset).await.unwrap().unwrap();
+    assert_eq!(record.pinned_version, Some(VersionNumber::new(1)));
+    assert_eq!(record.active_version(), Some(VersionNumber::new(1)));
+
+    database.execute("UPDATE datasets SET pinned_version = NULL, record_checksum = NULL").await;
+    assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(3));
+}
+
+async fn a_frozen_dataset_takes_no_version(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    database.execute("UPDATE datasets SET frozen = (1 = 1), record_checksum = NULL").await;
+    let published = publish(&catalog, dataset, "b").await;
+    assert!(matches!(published, Err(CatalogError::Frozen)), "{published:?}");
+
+    let resolved = resolve(&catalog, dataset, "latest").await;
+    assert!(resolved.dataset.frozen);
+    assert_eq!(resolved.dataset.latest_version, Some(VersionNumber::new(1)));
+    assert_eq!(database.texts("SELECT path FROM files").await, [Some("a".to_owned())]);
+
+    database.execute("UPDATE datasets SET frozen = (1 = 0), record_checksum = NULL").await;
+    let version = publish(&catalog, dataset, "b").await.unwrap();
+    assert_eq!(version.number, VersionNumber::new(2));
+}
+
+async fn an_alternate_is_resolved_with_its_version(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    publish(&catalog, dataset, "b").await.unwrap();
+    database
+        .execute(
+            "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
+             VALUES ('alt', 5, 6, 'abc', 0);
+             UPDATE versions
+             SET alt_file_id = (SELECT file_id FROM files WHERE path = 'alt'), record_checksum = NULL
+             WHERE version_number = 1;",
+        )
+        .await;
+    let version = resolve(&catalog, dataset, "v1").await.version.unwrap();
+    assert_eq!(version.file.path, "a");
+    let alt = version.alt.expect("version 1 has an alternate");
+    assert_eq!(alt.path, "alt");
+    assert_eq!(alt.size_bytes, 5);
+    assert_eq!(alt.entity_count, 6);
+    assert_eq!(alt.content_hash, "abc");
+    assert_ne!(alt.id, version.file.id);
+    assert_eq!(resolve(&catalog, dataset, "v2").await.version.unwrap().alt, None);
+}
+
+async fn versions_may_share_a_file(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    database
+        .execute(
+            "INSERT INTO versions (dataset_id, version_number, file_id, created_at)
+             SELECT dataset_id, 2, file_id, 7 FROM versions;
+             UPDATE datasets SET latest_version = 2, record_checksum = NULL;",
+        )
+        .await;
+    let first = resolve(&catalog, dataset, "v1").await.version.unwrap();
+    let second = resolve(&catalog, dataset, "latest").await.version.unwrap();
+    assert_eq!(second.number, VersionNumber::new(2));
+    assert_eq!(second.file, first.file);
+    assert_eq!(second.created_at.timestamp_micros(), 7);
+}
+
+async fn concurrent_publications_get_consecutive_numbers(database: Database) {
+    let (first, dataset) = with_dataset(&database).await;
+    let second = database.open().await;
+    let mut publications = JoinSet::new();
+    for number in 0..20 {
+        let catalog = if number % 2 == 0 { &first } else { &second }.clone();
+        publications.spawn(async move { publish(&catalog, dataset, &format!("file-{number}")).await });
+    }
+    let numbers: BTreeSet<u64> =
+        publications.join_all().await.into_iter().map(|version| version.unwrap().number.get()).collect();
+    assert_eq!(numbers, (1..=20).collect());
+    assert_eq!(resolved_number(&first, dataset, "latest").await, Some(20));
+    assert_eq!(resolved_number(&second, dataset, "active").await, Some(20));
+}
+
+async fn a_failed_publication_uses_no_number(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    let attempt = acquire(&catalog, dataset, "c").await.unwrap();
+    let publish = async |file: &NewFile, attempt| {
+        catalog
+            .publish_version(dataset, VersionContent::New(file), None, attempt)
+            .await
+            .map(|published| published.version)
+    };
+
+    // A path that nobody reserved, or that was recorded already.
+    for path in ["b", "a"] {
+        let published = publish(&file(path), attempt).await;
+        assert!(matches!(published, Err(CatalogError::ReservationLost)), "{published:?}");
+    }
+    // A name that was used before, reserved again.
+    catalog.reserve_file("a", LEASE).await.unwrap();
+    let published = publish(&file("a"), attempt).await;
+    assert!(matches!(published, Err(CatalogError::Database(_))), "{published:?}");
+    // A size that no database can hold.
+    catalog.reserve_file("b", LEASE).await.unwrap();
+    let published = publish(&NewFile { size_bytes: u64::MAX, ..file("b") }, attempt).await;
+    assert!(
+        matches!(published, Err(CatalogError::OutOfRange { field: "size_bytes", value: u64::MAX })),
+        "{published:?}"
+    );
+    // An attempt that is not there.
+    let published = publish(&file("b"), AttemptId::new(attempt.get() + 1)).await;
+    assert!(matches!(published, Err(CatalogError::LeaseLost)), "{published:?}");
+
+    assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 1);
+    assert_eq!(database.number("SELECT COUNT(*) FROM versions").await, 1);
+    let version = publish(&file("b"), attempt).await.unwrap();
+    assert_eq!(version.number, VersionNumber::new(2));
+}
+
+async fn a_cancelled_publication_leaves_no_gap(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    for number in 0..40 {
+        // Lets go of the publication at another point each time, or after its end.
+        let path = format!("file-{number}");
+        let publication = publish(&catalog, dataset, &path);
+        let patience = async {
+            let (start, patience) = (Instant::now(), Duration::from_micros(400 * number));
+            while start.elapsed() < patience {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            version = publication => drop(version.unwrap()),
+            () = patience => {}
+        }
+        // What was let go of while it held the dataset is taken over.
+        clock.advance(LEASE);
+    }
+
+    let last = publish(&catalog, dataset, "last").await.unwrap();
+    let recorded = database.number("SELECT COUNT(*) FROM versions").await;
+    assert_eq!(i64::try_from(last.number.get()).unwrap(), recorded);
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, recorded);
+    assert_eq!(database.number("SELECT COUNT(*) FROM refresh_attempts WHERE ok").await, recorded);
+}
+
+async fn another_handle_sees_a_change_at_once(database: Database) {
+    let (writer, dataset) = with_dataset(&database).await;
+    let reader = database.open().await;
+    for number in 1..=30 {
+        publish(&writer, dataset, &format!("file-{number}")).await.unwrap();
+        for selector in ["active", "latest"] {
+            assert_eq!(resolved_number(&reader, dataset, selector).await, Some(number));
+        }
+    }
+}
+
+/// Table, column, whether it may be null: the same list from each engine, its own tables left out.
+#[tokio::test]
+async fn both_engines_have_the_same_tables_and_columns() {
+    let sqlite = Database::sqlite().await;
+    sqlite.open().await;
+    let columns_sqlite = sqlite
+        .texts(
+            "SELECT t.name || '.' || c.name || ' '
+                 || CASE c.type WHEN 'TEXT' THEN 'text' WHEN 'INTEGER' THEN 'number' ELSE c.type END
+                 || CASE WHEN c.\"notnull\" OR c.pk > 0 THEN '' ELSE ' or null' END
+             FROM sqlite_master t JOIN pragma_table_info(t.name) c
+             WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' AND t.name NOT LIKE '_sqlx_%'
+             ORDER BY t.name, c.cid",
+        )
+        .await;
+
+    let postgres = Database::postgres().await;
+    postgres.open().await;
+    let columns_postgres = postgres
+        .texts(
+            "SELECT table_name || '.' || column_name || ' '
+                 || CASE data_type WHEN 'bigint' THEN 'number' WHEN 'boolean' THEN 'number' ELSE data_type END
+                 || CASE is_nullable WHEN 'NO' THEN '' ELSE ' or null' END
+             FROM information_schema.columns
+             WHERE table_schema = 'public' AND table_name NOT LIKE '\\_sqlx\\_%'
+             ORDER BY table_name, ordinal_position",
+        )
+        .await;
+
+    assert_eq!(columns_sqlite, columns_postgres);
+    let tables: BTreeSet<&str> =
+        columns_sqlite.iter().flatten().filter_map(|column| Some(column.split_once('.')?.0)).collect();
+    assert_eq!(
+        tables.into_iter().collect::<Vec<_>>(),
+        [
+            "api_tokens",
+            "dataset_usage",
+            "datasets",
+            "file_holds",
+            "file_reservations",
+            "files",
+            "installation",
+            "nodes",
+            "refresh_attempts",
+            "refresh_leases",
+            "scrub_progress",
+            "sessions",
+            "shared_exports",
+            "usage_writers",
+            "users",
+            "versions",
+            "webhook_deliveries",
+            "webhooks",
+            "write_probes"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_begin_that_was_cancelled_leaves_no_transaction_behind() {
+    let database = Database::postgres().await;
+    let (catalog, dataset) = with_dataset(&database).await;
+    let other = database.open().await;
+    for polls in [1, 1, 1, 2, 2, 3] {
+        // A connection that is there already: the first thing to wait for is the answer to `BEGIN`.
+        catalog.probe().await.unwrap();
+        {
+            let mut view = std::pin::pin!(catalog.dataset_view(dataset));
+            for _ in 0..polls {
+                // A fast server may have answered all by now.
+                if futures::poll!(&mut view).is_ready() {
+                    break;
+                }
+            }
+        }
+        // What was left behind comes back to the others.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for _ in 0..2 {
+            let number = publish(&other, dataset, &rand::random::<u64>().to_string()).await.unwrap().number.get();
+            assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(number), "after {polls} polls");
+        }
+    }
+}
+
+#[test]
+fn both_engines_have_migrations_of_the_same_names() {
+    let names = |engine: &str| -> BTreeSet<_> {
+        std::fs::read_dir(format!("{ROOT}/sql/{engine}")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert!(!names("sqlite").is_empty());
+    assert_eq!(names("sqlite"), names("postgres"));
+}
+
+/// Migrations from here on are run while processes of the version before still work.
+const ROLLING_FROM: &str = "0002";
+
+/// In the middle of a change from one version to the next, the former one goes on with the tables of the new one. So a
+/// migration only adds what the former one need not know: tables, indexes, and columns that may be null or have a
+/// default. An index over rows that are there must not be unique, for the former version does not expect that.
+#[test]
+fn migrations_add_only_what_the_former_version_need_not_know() {
+    for engine in ["sqlite", "postgres"] {
+        for entry in std::fs::read_dir(format!("{ROOT}/sql/{engine}")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap() < ROLLING_FROM {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code =
+                text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+            for statement in code.split(';').map(|statement| statement.split_whitespace().collect::<Vec<_>>().join(" "))
+            {
+                assert!(statement.is_empty() || is_additive(&statement), "{}: {statement}", path.display());
+            }
+        }
+    }
+}
+
+fn is_additive(statement: &str) -> bool {
+    let statement = statement.to_ascii_uppercase();
+    let column = statement.strip_prefix("ALTER TABLE ").and_then(|rest| rest.split_once(" ADD COLUMN "));
+    match column {
+        Some((_, column)) => {
+            let required = column.contains(" NOT NULL") && !column.contains(" DEFAULT ");
+            // The former version writes rows without it, and knows no rule for it.
+            !required
+                && !column.contains(',')
+                && [" UNIQUE", " REFERENCES", " CHECK"].iter().all(|rule| !column.contains(rule))
+        }
+        None => statement.starts_with("CREATE TABLE ") || statement.starts_with("CREATE INDEX "),
+    }
+}
+
+#[test]
+fn what_is_not_additive_is_noticed() {
+    for statement in [
+        "CREATE TABLE a (b TEXT NOT NULL)",
+        "CREATE INDEX a_by_b ON a (b)",
+        "ALTER TABLE a ADD COLUMN b TEXT",
+        "ALTER TABLE a ADD COLUMN b BIGINT NOT NULL DEFAULT 0",
+    ] {
+        assert!(is_additive(statement), "{statement}");
+    }
+    for statement in [
+        "ALTER TABLE a ADD COLUMN b TEXT NOT NULL",
+        "ALTER TABLE a ADD COLUMN b TEXT CHECK (b <> '')",
+        "ALTER TABLE a DROP COLUMN b",
+        "ALTER TABLE a RENAME COLUMN b TO c",
+        "DROP TABLE a",
+        "CREATE UNIQUE INDEX a_by_b ON a (b)",
+        "UPDATE a SET b = 1",
+        "DELETE FROM a",
+        "INSERT INTO a (b) VALUES (1)",
+    ] {
+        assert!(!is_additive(statement), "{statement}");
+    }
+}
+
+#[tokio::test]
+async fn an_sqlite_path_is_taken_literally() {
+    let directory = tempfile::tempdir().unwrap();
+    for file_name in ["a b.db", "50%20?mode=ro.db", "ünïcode#1.db", "file:x.db"] {
+        let path = directory.path().join("deep/er").join(file_name);
+        for prefix in ["sqlite://", "sqlite:"] {
+            let url = format!("{prefix}{}", path.display());
+            Catalog::open(&url).await.unwrap().probe().await.unwrap();
+        }
+        assert!(path.is_file(), "{path:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_sqlite_file_is_in_write_ahead_mode_and_enforces_references() {
+    let database = Database::sqlite().await;
+    let (catalog, dataset) = with_dataset(&database).await;
+    assert_eq!(database.texts("PRAGMA journal_mode").await, [Some("wal".to_owned())]);
+    let token = catalog.add_token(UserId::new(dataset.get() + 7), "ci", "hash", 1_000).await;
+    assert!(matches!(token, Err(CatalogError::NotFound)), "{token:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_catalog_is_refused_without_showing_it() {
+    for url in [
+        "",
+        "catalog.db",
+        "mysql://user:sesame@localhost/db",
+        "sqlite:",
+        "sqlite://",
+        "sqlite::memory:",
+        "postgres://user:sesame@localhost:notaport/db",
+    ] {
+        let refused = Catalog::open(url).await.expect_err(url);
+        assert!(matches!(refused, CatalogError::InvalidUrl { .. }), "{url}: {refused:?}");
+        assert!(!format!("{refused:?} {refused}").contains("sesame"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let occupied = directory.path().join("occupied");
+    std::fs::write(&occupied, "").unwrap();
+    let url = format!("sqlite://{}/catalog.db", occupied.display());
+    let refused = Catalog::open(&url).await;
+    assert!(matches!(refused, Err(CatalogError::Directory { .. })), "{refused:?}");
+}

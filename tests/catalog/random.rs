@@ -1,0 +1,401 @@
+//! Random sequences of operations against a naive model of the catalog: lists in memory, and rules written down
+//! once more.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use strata_catalog::{Catalog, CatalogError, VersionContent};
+use strata_types::dataset::{DatasetChange, NewClone, RefreshTrigger, Visibility};
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::secret::Secret;
+use strata_types::user::Plan;
+use tokio::runtime::Runtime;
+
+use super::{Database, LEASE, clock, file, name, new_dataset, v};
+
+/// How many datasets an owner may have that are not frozen.
+const LIMIT: u64 = 3;
+
+/// Datasets, owners, names and versions are numbers that may or may not exist.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Create { owner: usize, name: usize },
+    Hide { dataset: usize, private: bool },
+    Refresh { dataset: usize, shared: bool },
+    FailRefresh { dataset: usize },
+    Crash { dataset: usize },
+    Rollback { dataset: usize, version: u64, freeze: bool },
+    Unpin { dataset: usize },
+    Unfreeze { dataset: usize },
+    SaveAlternate { dataset: usize, version: u64 },
+    DeleteAlternate { dataset: usize, version: u64 },
+    Clone { dataset: usize, owner: usize, name: usize },
+    Register { dataset: usize },
+    DeleteWebhook { dataset: usize },
+    Claim,
+    Sweep,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let dataset = || 0..5_usize;
+    let version = || 0..4_u64;
+    prop_oneof![
+        2 => (0..2_usize, 0..3_usize).prop_map(|(owner, name)| Operation::Create { owner, name }),
+        1 => (dataset(), any::<bool>()).prop_map(|(dataset, private)| Operation::Hide { dataset, private }),
+        6 => (dataset(), any::<bool>()).prop_map(|(dataset, shared)| Operation::Refresh { dataset, shared }),
+        1 => dataset().prop_map(|dataset| Operation::FailRefresh { dataset }),
+        1 => dataset().prop_map(|dataset| Operation::Crash { dataset }),
+        2 => (dataset(), version(), prop::bool::weighted(0.3))
+            .prop_map(|(dataset, version, freeze)| Operation::Rollback { dataset, version, freeze }),
+        1 => dataset().prop_map(|dataset| Operation::Unpin { dataset }),
+        1 => dataset().prop_map(|dataset| Operation::Unfreeze { dataset }),
+        4 => (dataset(), version()).prop_map(|(dataset, version)| Operation::SaveAlternate { dataset, version }),
+        3 => (dataset(), version()).prop_map(|(dataset, version)| Operation::DeleteAlternate { dataset, version }),
+        3 => (dataset(), 0..2_usize, 0..6_usize)
+            .prop_map(|(dataset, owner, name)| Operation::Clone { dataset, owner, name }),
+        2 => dataset().prop_map(|dataset| Operation::Register { dataset }),
+        1 => dataset().prop_map(|dataset| Operation::DeleteWebhook { dataset }),
+        2 => Just(Operation::Claim),
+        1 => Just(Operation::Sweep),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    datasets: Vec<ModelDataset>,
+    /// Deliveries that are due, oldest first.
+    due: Vec<(usize, u64)>,
+    /// Recorded files, and whether something refers to them.
+    files: BTreeMap<String, bool>,
+}
+
+struct ModelDataset {
+    owner: usize,
+    name: usize,
+    private: bool,
+    /// The paths of each version's file and alternate.
+    versions: Vec<(String, Option<String>)>,
+    pinned: Option<u64>,
+    frozen: bool,
+    webhook: Option<usize>,
+    attempts: Vec<&'static str>,
+}
+
+type Outcome = Result<(), &'static str>;
+
+impl Model {
+    /// What `operation`, the `step`th, does. New files are named after the step.
+    fn apply(&mut self, operation: Operation, step: usize) -> Outcome {
+        let path = format!("file {step}");
+        match operation {
+            Operation::Create { owner, name } => self.create(owner, name, false, Vec::new())?,
+            Operation::Hide { dataset, private } => self.dataset(dataset)?.private = private,
+            Operation::Refresh { dataset: index, shared } => {
+                let dataset = self.dataset(index)?;
+                if dataset.frozen {
+                    return Err("Frozen");
+                }
+                let file = match dataset.versions.last() {
+                    Some((file, _)) if shared => file.clone(),
+                    _ => path,
+                };
+                dataset.versions.push((file.clone(), None));
+                dataset.attempts.push("published");
+                let (number, fires) = (dataset.versions.len() as u64, dataset.webhook.is_some());
+                self.files.insert(file, true);
+                if fires {
+                    self.due.push((index, number));
+                }
+            }
+            Operation::FailRefresh { dataset } | Operation::Crash { dataset } => {
+                let dataset = self.dataset(dataset)?;
+                if dataset.frozen {
+                    return Err("Frozen");
+                }
+                dataset.attempts.push("failed");
+            }
+            Operation::Rollback { dataset, version, freeze } => {
+                self.version(dataset, version)?;
+                let dataset = self.dataset(dataset)?;
+                dataset.pinned = Some(version);
+                dataset.frozen |= freeze;
+            }
+            Operation::Unpin { dataset } => self.dataset(dataset)?.pinned = None,
+            Operation::Unfreeze { dataset } => {
+                let found = self.dataset(dataset)?;
+                if !found.frozen {
+                    return Err("NotFrozen");
+                }
+                let owner = found.owner;
+                self.check_limit(owner)?;
+                self.dataset(dataset)?.frozen = false;
+            }
+            Operation::SaveAlternate { dataset, version } => {
+                self.version(dataset, version)?.1 = Some(path.clone());
+                self.files.insert(path, true);
+                self.mark();
+            }
+            Operation::DeleteAlternate { dataset, version } => {
+                self.version(dataset, version)?.1.take().ok_or("NoAlternate")?;
+                self.mark();
+            }
+            Operation::Clone { dataset, owner, name } => {
+                let source = self.dataset(dataset)?;
+                if source.private && source.owner != owner {
+                    return Err("NotFound");
+                }
+                if source.frozen {
+                    return Err("Frozen");
+                }
+                let latest = source.versions.last().cloned().ok_or("NoVersion")?;
+                let private = source.private;
+                self.create(owner, name, private, vec![latest])?;
+            }
+            Operation::Register { dataset } => self.dataset(dataset)?.webhook = Some(step),
+            Operation::DeleteWebhook { dataset: index } => {
+                self.dataset(index)?.webhook.take().ok_or("NoWebhook")?;
+                self.due.retain(|(dataset, _)| *dataset != index);
+            }
+            // Compared where they are run.
+            Operation::Claim => {}
+            Operation::Sweep => self.files.retain(|_, referenced| *referenced),
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, owner: usize, name: usize, private: bool, versions: Vec<(String, Option<String>)>) -> Outcome {
+        if self.datasets.iter().any(|dataset| dataset.owner == owner && dataset.name == name) {
+            return Err("NameTaken");
+        }
+        self.check_limit(owner)?;
+        self.datasets.push(ModelDataset {
+            owner,
+            name,
+            private,
+            versions,
+            pinned: None,
+            frozen: false,
+            webhook: None,
+            attempts: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn check_limit(&self, owner: usize) -> Outcome {
+        let active = self.datasets.iter().filter(|dataset| dataset.owner == owner && !dataset.frozen).count();
+        if active as u64 >= LIMIT { Err("PlanLimit") } else { Ok(()) }
+    }
+
+    fn dataset(&mut self, index: usize) -> Result<&mut ModelDataset, &'static str> {
+        self.datasets.get_mut(index).ok_or("NotFound")
+    }
+
+    fn version(&mut self, index: usize, number: u64) -> Result<&mut (String, Option<String>), &'static str> {
+        let position = usize::try_from(number).unwrap().checked_sub(1);
+        let versions = &mut self.dataset(index)?.versions;
+        position.and_then(|position| versions.get_mut(position)).ok_or("NoVersion")
+    }
+
+    /// Finds the files that nothing refers to by looking everywhere.
+    fn mark(&mut self) {
+        for (path, referenced) in &mut self.files {
+            let versions = self.datasets.iter().flat_map(|dataset| &dataset.versions);
+            *referenced =
+                versions.into_iter().any(|(file, alt)| file == path || alt.as_ref().is_some_and(|alt| alt == path));
+        }
+    }
+}
+
+/// The catalog under test, and the ids that it gave to the model's numbers.
+struct Subject {
+    catalog: Catalog,
+    clock: strata_catalog::Clock,
+    owners: Vec<UserId>,
+    datasets: Vec<DatasetId>,
+}
+
+impl Subject {
+    fn id(&self, index: usize) -> DatasetId {
+        self.datasets.get(index).copied().unwrap_or(DatasetId::new(1_000_000))
+    }
+
+    async fn apply(&mut self, operation: Operation, step: usize, model: &mut Model) -> Result<(), CatalogError> {
+        let catalog = self.catalog.clone();
+        let path = format!("file {step}");
+        // So that what is due has an order.
+        self.clock.advance(Duration::from_micros(1));
+        match operation {
+            Operation::Create { owner, name } => {
+                let new = new_dataset(self.owners[owner], &format!("name {name}"));
+                self.datasets.push(catalog.create_dataset(&new, LIMIT).await?.id);
+            }
+            Operation::Hide { dataset, private } => {
+                let visibility = match private {
+                    true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
+                    false => Visibility::Public,
+                };
+                let change = DatasetChange { visibility: Some(visibility), ..Default::default() };
+                catalog.update_dataset(self.id(dataset), &change).await?;
+            }
+            Operation::Refresh { dataset, shared } => {
+                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Manual, &path, LEASE).await?;
+                let latest = match lease.dataset.latest_version {
+                    Some(number) if shared => Some(catalog.version(lease.dataset.id, number).await?.version.file),
+                    _ => None,
+                };
+                let new = file(&path);
+                let content = match &latest {
+                    Some(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
+                    None => VersionContent::New(&new),
+                };
+                catalog.publish_version(lease.dataset.id, content, None, lease.attempt).await?;
+            }
+            Operation::FailRefresh { dataset } => {
+                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Ping, &path, LEASE).await?;
+                catalog.fail_refresh(lease.attempt, "no").await?;
+            }
+            Operation::Crash { dataset } => {
+                catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Schedule, &path, LEASE).await?;
+                self.clock.advance(LEASE);
+                assert_eq!(catalog.end_expired_refreshes().await?, 1);
+            }
+            Operation::Rollback { dataset, version, freeze } => {
+                catalog.rollback(self.id(dataset), v(version), freeze).await?;
+            }
+            Operation::Unpin { dataset } => drop(catalog.unpin(self.id(dataset)).await?),
+            Operation::Unfreeze { dataset } => drop(catalog.unfreeze(self.id(dataset), LIMIT).await?),
+            Operation::SaveAlternate { dataset, version } => {
+                catalog.reserve_file(&path, LEASE).await?;
+                let saved = catalog.save_alternate(self.id(dataset), v(version), &file(&path), None).await;
+                catalog.release_file(&path).await?;
+                saved?;
+            }
+            Operation::DeleteAlternate { dataset, version } => {
+                catalog.delete_alternate(self.id(dataset), v(version)).await?;
+            }
+            Operation::Clone { dataset, owner, name: number } => {
+                let clone = NewClone {
+                    source: self.id(dataset),
+                    owner: self.owners[owner],
+                    name: name(&format!("name {number}")),
+                    private_key: Secret::private_key(rand::random()),
+                    schedule: None,
+                    ping_token: Secret::ping_token(rand::random()),
+                };
+                self.datasets.push(catalog.clone_dataset(&clone, LIMIT, None).await?.0.id);
+            }
+            Operation::Register { dataset } => {
+                catalog.register_webhook(self.id(dataset), &format!("https://{step}.test/"), None).await?;
+            }
+            Operation::DeleteWebhook { dataset } => catalog.delete_webhook(self.id(dataset)).await?,
+            Operation::Claim => {
+                let expected = (!model.due.is_empty()).then(|| model.due.remove(0));
+                let claimed = catalog.claim_delivery().await?;
+                let found = claimed.as_ref().map(|delivery| (delivery.dataset, delivery.version.get()));
+                assert_eq!(found, expected.map(|(dataset, number)| (self.id(dataset), number)));
+                if let (Some(delivery), Some((dataset, _))) = (claimed, expected) {
+                    let webhook = model.datasets[dataset].webhook.expect("what is due has a webhook");
+                    assert_eq!(delivery.url, format!("https://{webhook}.test/"));
+                }
+            }
+            Operation::Sweep => {
+                self.clock.advance(Duration::from_micros(1));
+                let files = catalog.unreferenced_files(Duration::ZERO, 1_000).await?;
+                let ids: Vec<_> = files.iter().map(|file| file.id).collect();
+                assert_eq!(catalog.remove_file_records(&ids, Duration::ZERO).await?, files);
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare(&self, model: &Model) {
+        assert_eq!(self.datasets.len(), model.datasets.len());
+        for (id, expected) in self.datasets.iter().zip(&model.datasets) {
+            let view = self.catalog.dataset_view(*id).await.unwrap().unwrap();
+            let active = expected.pinned.unwrap_or(expected.versions.len() as u64);
+            let versions: Vec<_> = view
+                .versions
+                .iter()
+                .rev()
+                .map(|listed| {
+                    let alt = listed.version.alt.as_ref().map(|alt| alt.path.clone());
+                    (listed.version.file.path.clone(), alt)
+                })
+                .collect();
+            assert_eq!(versions, expected.versions);
+            for listed in &view.versions {
+                assert_eq!(listed.is_active, listed.version.number == v(active));
+            }
+            assert_eq!(view.dataset.pinned_version, expected.pinned.map(v));
+            assert_eq!(view.dataset.frozen, expected.frozen);
+            assert_eq!(view.dataset.is_private(), expected.private);
+            assert_eq!(view.dataset.owner, self.owners[expected.owner]);
+            let webhook = self.catalog.webhook(*id).await.unwrap().map(|webhook| webhook.url);
+            assert_eq!(webhook, expected.webhook.map(|step| format!("https://{step}.test/")));
+            let attempts: Vec<&str> = view.last_attempts.iter().rev().map(ended).collect();
+            let expected = &expected.attempts[expected.attempts.len().saturating_sub(10)..];
+            assert_eq!(attempts, expected);
+        }
+        let files: BTreeMap<String, bool> = self
+            .catalog
+            .files(None, 1_000)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|recorded| (recorded.file.path, recorded.unreferenced_since.is_none()))
+            .collect();
+        assert_eq!(files, model.files);
+    }
+}
+
+fn ended(attempt: &strata_catalog::Attempt) -> &'static str {
+    match attempt.outcome {
+        None => "running",
+        Some(strata_catalog::AttemptOutcome::Published(_)) => "published",
+        Some(strata_catalog::AttemptOutcome::Failed { .. }) => "failed",
+    }
+}
+
+async fn run(database: Database, operations: &[Operation]) {
+    let clock = clock();
+    let catalog = database.open().await.with_clock(clock.clone());
+    let mut owners = Vec::new();
+    for email in ["a@example.test", "b@example.test"] {
+        owners.push(catalog.add_user(email, "h", Plan::Free).await.unwrap());
+    }
+    let mut subject = Subject { catalog, clock, owners, datasets: Vec::new() };
+    let mut model = Model::default();
+    for (step, operation) in operations.iter().enumerate() {
+        let outcome = subject.apply(*operation, step, &mut model).await.map_err(|error| match error {
+            CatalogError::PlanLimit { limit: LIMIT } => "PlanLimit".to_owned(),
+            other => format!("{other:?}"),
+        });
+        let expected = model.apply(*operation, step).map_err(str::to_owned);
+        assert_eq!(outcome, expected, "step {step}: {operation:?}");
+        subject.compare(&model).await;
+    }
+}
+
+fn check(cases: u32, database: impl AsyncFn() -> Database) {
+    let runtime = Runtime::new().unwrap();
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&prop::collection::vec(operation(), 1..60), |operations| {
+        runtime.block_on(async { run(database().await, &operations).await });
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn sqlite_does_what_the_model_does() {
+    check(16, Database::sqlite);
+}
+
+#[test]
+fn postgresql_does_what_the_model_does() {
+    // The server is the one that the other tests share.
+    let _server = strata_testing::postgres::Postgres::shared();
+    check(16, Database::postgres);
+}

@@ -1,0 +1,264 @@
+//! The table of docs/reference/refreshes.md, States: from every state, every trigger
+//! leads where it should, and leaves all else as it was.
+
+use strata_catalog::{Catalog, CatalogError};
+use strata_testing::databases::on_both_databases;
+use strata_types::dataset::RefreshTrigger;
+use strata_types::ids::{DatasetId, UserId};
+use strata_types::secret::Secret;
+
+use super::{Database, LEASE, answered, clock, create, file, new_dataset, publish, v, with_owner};
+
+on_both_databases! {
+    Database:
+    every_trigger_leads_from_every_state_where_it_should
+    unfreezing_counts_against_the_plan
+    unfreezing_holds_the_limit_when_many_do_it_at_once
+}
+
+/// A dataset of two versions, as far as the table speaks of it.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    /// Its versions, and which of them have an alternate.
+    versions: u64,
+    alternates: &'static [u64],
+    active: u64,
+    pinned: bool,
+    frozen: bool,
+    webhook: Webhook,
+    /// The newest version that a webhook is due for.
+    due: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Webhook {
+    Absent,
+    Fresh,
+    Fired,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Trigger {
+    Refresh,
+    Rollback { to: u64, freeze: bool },
+    Unpin,
+    Unfreeze,
+    SaveAlternate { of: u64 },
+    DeleteAlternate { of: u64 },
+    Register,
+    DeleteWebhook,
+}
+
+const TRIGGERS: [Trigger; 13] = [
+    Trigger::Refresh,
+    Trigger::Rollback { to: 1, freeze: false },
+    Trigger::Rollback { to: 2, freeze: false },
+    Trigger::Rollback { to: 1, freeze: true },
+    Trigger::Rollback { to: 3, freeze: true },
+    Trigger::Unpin,
+    Trigger::Unfreeze,
+    Trigger::SaveAlternate { of: 1 },
+    Trigger::SaveAlternate { of: 3 },
+    Trigger::DeleteAlternate { of: 1 },
+    Trigger::DeleteAlternate { of: 2 },
+    Trigger::Register,
+    Trigger::DeleteWebhook,
+];
+
+/// The table: the next state, or the name of the refusal.
+fn next(state: &State, trigger: Trigger) -> Result<State, &'static str> {
+    let state = state.clone();
+    match trigger {
+        Trigger::Refresh if state.frozen => Err("Frozen"),
+        Trigger::Refresh => Ok(State {
+            versions: 3,
+            active: if state.pinned { state.active } else { 3 },
+            due: if state.webhook == Webhook::Absent { state.due } else { Some(3) },
+            ..state
+        }),
+        Trigger::Rollback { to, .. } if to > state.versions => Err("NoVersion"),
+        Trigger::Rollback { to, freeze } => {
+            Ok(State { active: to, pinned: true, frozen: state.frozen || freeze, ..state })
+        }
+        Trigger::Unpin => Ok(State { active: state.versions, pinned: false, ..state }),
+        Trigger::Unfreeze if !state.frozen => Err("NotFrozen"),
+        Trigger::Unfreeze => Ok(State { frozen: false, ..state }),
+        Trigger::SaveAlternate { of } | Trigger::DeleteAlternate { of } if of > state.versions => Err("NoVersion"),
+        Trigger::SaveAlternate { .. } => Ok(State { alternates: &[1], ..state }),
+        Trigger::DeleteAlternate { of } if !state.alternates.contains(&of) => Err("NoAlternate"),
+        Trigger::DeleteAlternate { .. } => Ok(State { alternates: &[], ..state }),
+        Trigger::Register => Ok(State { webhook: Webhook::Fresh, ..state }),
+        Trigger::DeleteWebhook if state.webhook == Webhook::Absent => Err("NoWebhook"),
+        Trigger::DeleteWebhook => Ok(State { webhook: Webhook::Absent, due: None, ..state }),
+    }
+}
+
+/// What the table distinguishes.
+fn states() -> Vec<State> {
+    let mut states = Vec::new();
+    for (active, pinned, frozen) in
+        [(2, false, false), (1, true, false), (2, true, false), (1, true, true), (2, false, true)]
+    {
+        // Alternates and webhooks have nothing to do with each other.
+        for (alternates, webhook) in [(&[][..], Webhook::Absent), (&[1], Webhook::Fresh), (&[], Webhook::Fired)] {
+            states.push(State { versions: 2, alternates, active, pinned, frozen, webhook, due: None });
+        }
+    }
+    states
+}
+
+/// Makes a dataset of that state.
+async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) -> DatasetId {
+    let dataset = catalog.create_dataset(&new_dataset(owner, name), 10_000).await.unwrap().id;
+    publish(catalog, dataset, &format!("{name} 1")).await.unwrap();
+    if state.webhook != Webhook::Absent {
+        catalog.register_webhook(dataset, "https://old.test/", Some("old")).await.unwrap();
+    }
+    publish(catalog, dataset, &format!("{name} 2")).await.unwrap();
+    while let Some(delivery) = catalog.claim_delivery().await.unwrap() {
+        if state.webhook == Webhook::Fired {
+            catalog.record_delivery(&delivery, &answered(Some(500))).await.unwrap();
+        }
+    }
+    for alternate in state.alternates {
+        save(catalog, dataset, *alternate, &format!("{name} alt")).await.unwrap();
+    }
+    if state.pinned || state.frozen {
+        catalog.rollback(dataset, v(state.active), state.frozen).await.unwrap();
+    }
+    if !state.pinned {
+        catalog.unpin(dataset).await.unwrap();
+    }
+    dataset
+}
+
+async fn save(catalog: &Catalog, dataset: DatasetId, of: u64, path: &str) -> Result<(), CatalogError> {
+    catalog.reserve_file(path, LEASE).await?;
+    catalog.save_alternate(dataset, v(of), &file(path), None).await?;
+    Ok(())
+}
+
+async fn pull(catalog: &Catalog, dataset: DatasetId, trigger: Trigger, path: &str) -> Result<(), CatalogError> {
+    match trigger {
+        Trigger::Refresh => publish(catalog, dataset, path).await.map(drop),
+        Trigger::Rollback { to, freeze } => catalog.rollback(dataset, v(to), freeze).await.map(drop),
+        Trigger::Unpin => catalog.unpin(dataset).await.map(drop),
+        Trigger::Unfreeze => catalog.unfreeze(dataset, 10_000).await.map(drop),
+        Trigger::SaveAlternate { of } => save(catalog, dataset, of, path).await,
+        Trigger::DeleteAlternate { of } => catalog.delete_alternate(dataset, v(of)).await.map(drop),
+        Trigger::Register => catalog.register_webhook(dataset, "https://new.test/", None).await.map(drop),
+        Trigger::DeleteWebhook => catalog.delete_webhook(dataset).await,
+    }
+}
+
+/// What the catalog says of the dataset. Claims what is due.
+async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
+    let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
+    let active: Vec<u64> =
+        view.versions.iter().filter(|listed| listed.is_active).map(|listed| listed.version.number.get()).collect();
+    assert_eq!(active.len(), 1, "exactly one version is active");
+    assert_eq!(view.dataset.active_version(), Some(v(active[0])));
+    let alternates: Vec<u64> = view
+        .versions
+        .iter()
+        .filter(|listed| listed.version.alt.is_some())
+        .map(|listed| listed.version.number.get())
+        .collect();
+    let webhook = match catalog.webhook(dataset).await.unwrap() {
+        None => Webhook::Absent,
+        Some(webhook) => {
+            assert!(webhook.is_active);
+            assert_eq!(webhook.last_fired_at.is_some(), webhook.last_status.is_some());
+            if webhook.last_fired_at.is_some() { Webhook::Fired } else { Webhook::Fresh }
+        }
+    };
+    let delivery = catalog.claim_delivery().await.unwrap();
+    State {
+        versions: view.versions.len() as u64,
+        alternates: match alternates[..] {
+            [] => &[],
+            [1] => &[1],
+            _ => panic!("no trigger gives {alternates:?} alternates"),
+        },
+        active: active[0],
+        pinned: view.dataset.pinned_version.is_some(),
+        frozen: view.dataset.frozen,
+        webhook,
+        due: delivery.map(|delivery| delivery.version.get()),
+    }
+}
+
+async fn every_trigger_leads_from_every_state_where_it_should(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let catalog = catalog.with_clock(clock());
+    for (number, state) in states().into_iter().enumerate() {
+        for (index, trigger) in TRIGGERS.into_iter().enumerate() {
+            let name = format!("d{number}-{index}");
+            let dataset = arrange(&catalog, owner, &name, &state).await;
+            let before = catalog.versions(dataset, None, 10).await.unwrap();
+            let outcome = pull(&catalog, dataset, trigger, &format!("{name} 3")).await;
+            let after = catalog.versions(dataset, None, 10).await.unwrap();
+            let observed = observe(&catalog, dataset).await;
+            match next(&state, trigger) {
+                Ok(expected) => {
+                    outcome.unwrap_or_else(|error| panic!("{trigger:?} from {state:?}: {error:?}"));
+                    assert_eq!(observed, expected, "{trigger:?} from {state:?}");
+                }
+                Err(refusal) => {
+                    let error = outcome.expect_err(refusal);
+                    assert_eq!(format!("{error:?}"), refusal, "{trigger:?} from {state:?}");
+                    assert_eq!(observed, state, "{trigger:?} from {state:?}");
+                }
+            }
+            // Versions are never changed or removed: only their alternates and which is active.
+            for old in before {
+                let new = after.iter().find(|new| new.version.number == old.version.number).expect("it stays");
+                assert_eq!((&new.version.file, new.version.created_at), (&old.version.file, old.version.created_at));
+            }
+        }
+    }
+}
+
+async fn unfreezing_counts_against_the_plan(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let frozen = create(&catalog, owner, "frozen").await.unwrap().id;
+    publish(&catalog, frozen, "a").await.unwrap();
+    catalog.rollback(frozen, v(1), true).await.unwrap();
+    let active = catalog.create_dataset(&new_dataset(owner, "active"), 1).await.unwrap().id;
+    let refused = catalog.unfreeze(frozen, 1).await;
+    assert!(matches!(refused, Err(CatalogError::PlanLimit { limit: 1 })), "{refused:?}");
+    assert!(catalog.dataset(frozen).await.unwrap().unwrap().frozen);
+    // What is not frozen is said first.
+    let refused = catalog.unfreeze(active, 0).await;
+    assert!(matches!(refused, Err(CatalogError::NotFrozen)), "{refused:?}");
+    let missing = catalog.unfreeze(DatasetId::new(99), 9).await;
+    assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
+    let unfrozen = catalog.unfreeze(frozen, 2).await.unwrap();
+    assert_eq!((unfrozen.frozen, unfrozen.pinned_version), (false, Some(v(1))));
+    assert_eq!(catalog.dataset(frozen).await.unwrap(), Some(unfrozen));
+    for missing in [catalog.rollback(DatasetId::new(99), v(1), true).await, catalog.unpin(DatasetId::new(99)).await] {
+        assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
+    }
+}
+
+async fn unfreezing_holds_the_limit_when_many_do_it_at_once(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let dataset = create(&catalog, owner, &format!("d{number}")).await.unwrap().id;
+        publish(&catalog, dataset, &format!("{number}")).await.unwrap();
+        catalog.rollback(dataset, v(1), true).await.unwrap();
+        let catalog = catalog.clone();
+        tasks.spawn(async move {
+            // Refreshes of the same datasets lock in their own order; nobody waits in a circle.
+            let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, &format!("r{number}"), LEASE).await;
+            assert!(!matches!(lease, Err(CatalogError::Database(_))), "{lease:?}");
+            let key = Secret::ping_token(rand::random());
+            catalog.rotate_ping_token(dataset, &key).await.unwrap();
+            catalog.unfreeze(dataset, 3).await
+        });
+    }
+    let (unfrozen, refused): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(unfrozen.len(), 3, "{refused:?}");
+    assert!(refused.iter().all(|refused| matches!(refused, Err(CatalogError::PlanLimit { limit: 3 }))), "{refused:?}");
+}

@@ -1,0 +1,616 @@
+//! Query strings in, requests or refusals out; and the registry's promises about itself.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use strata_http::params::{
+    HEADER_BYTES_LIMIT, ITEMS_LIMIT, PARAMETERS, ParameterKind, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, parse,
+    unknown_parameters_header,
+};
+use strata_http::read::path;
+use strata_testing::pages::check_table;
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+
+/// The query is taken, as this request, with these parameters ignored.
+#[track_caller]
+fn accepts(query: &str, expected: ReadRequest, ignored: &[&str]) {
+    let ignored = ignored.iter().map(|name| UnknownParameter((*name).to_owned())).collect();
+    assert_eq!(parse(Some(query)), Ok((expected, ignored)), "{query}");
+}
+
+/// The query is refused with this text.
+#[track_caller]
+fn refuses(query: &str, text: &str) {
+    match parse(Some(query)) {
+        Ok(taken) => panic!("{query} was taken as {taken:?}"),
+        Err(error) => assert_eq!(error.to_string(), text, "{query}"),
+    }
+}
+
+fn defaults() -> ReadRequest {
+    ReadRequest::default()
+}
+
+fn condition(path: &str, value: &str) -> PathValue {
+    PathValue { path: Path::parse(path).expect(path), value: value.to_owned() }
+}
+
+fn paths(paths: &[&str]) -> Vec<Path> {
+    paths.iter().map(|path| Path::parse(path).expect(path)).collect()
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn sorted(field: &str, descending: bool) -> ReadRequest {
+    ReadRequest { sort: Some(Sort { field: field.to_owned(), descending }), ..defaults() }
+}
+
+#[test]
+fn nothing_given_is_the_default() {
+    assert_eq!(parse(None), Ok((defaults(), Vec::new())));
+    accepts("", defaults(), &[]);
+    accepts("&&&", defaults(), &[]);
+}
+
+#[test]
+fn each_parameter_sets_its_part_of_the_request() {
+    accepts("include_source=False", ReadRequest { include_source: false, ..defaults() }, &[]);
+    accepts("denull=1", ReadRequest { denull: true, ..defaults() }, &[]);
+    accepts("keep_field=a,b.c", ReadRequest { keep: paths(&["a", "b.c"]), ..defaults() }, &[]);
+    accepts("drop_field=a,b.c", ReadRequest { drop: paths(&["a", "b.c"]), ..defaults() }, &[]);
+    accepts("filter=a.b:C", ReadRequest { filters: vec![condition("a.b", "C")], ..defaults() }, &[]);
+    accepts("filter_contains=a:", ReadRequest { filters_contain: vec![condition("a", "")], ..defaults() }, &[]);
+    for (bound, name) in RangeBound::ALL.into_iter().zip(["filter_gt", "filter_gte", "filter_lt", "filter_lte"]) {
+        let mut expected = defaults();
+        expected.ranges[bound as usize] = vec![condition("a.b", "\"5\""), condition("c", " 1 ")];
+        accepts(&format!("{name}=a.b:%225%22&limit=1&{name}=c:+1+"), ReadRequest { limit: Some(1), ..expected }, &[]);
+    }
+    accepts("keywords=a,B+c", ReadRequest { keywords: texts(&["a", "B c"]), ..defaults() }, &[]);
+    accepts("keywords_mode=and", ReadRequest { keywords_mode: KeywordsMode::And, ..defaults() }, &[]);
+    accepts("sort=a:desc", sorted("a", true), &[]);
+    accepts("dedup=TRUE", ReadRequest { dedup: true, ..defaults() }, &[]);
+    accepts("dedup_key=a,_source", ReadRequest { dedup_key: paths(&["a", "_source"]), ..defaults() }, &[]);
+    accepts("sample=0", ReadRequest { sample: Some(0), ..defaults() }, &[]);
+    accepts("offset=5", ReadRequest { offset: 5, ..defaults() }, &[]);
+    accepts("limit=0", ReadRequest { limit: Some(0), ..defaults() }, &[]);
+    accepts("flatten=1", ReadRequest { flatten: true, ..defaults() }, &[]);
+    for format in Format::ALL {
+        accepts(&format!("format={}", format.name()), ReadRequest { format, ..defaults() }, &[]);
+    }
+    accepts("pretty=FALSE", ReadRequest { pretty: false, ..defaults() }, &[]);
+    accepts("count=1", ReadRequest { count: true, ..defaults() }, &[]);
+    accepts("alt=True", ReadRequest { alt: true, ..defaults() }, &[]);
+}
+
+#[test]
+fn values_are_decoded_as_a_form() {
+    for (query, path, value) in [
+        ("filter=name:a+b", "name", "a b"),
+        ("filter=name:a%2Bb", "name", "a+b"),
+        ("filter=name%3AK%C3%B6ln", "name", "Köln"),
+        ("filter=name:Köln", "name", "Köln"),
+        ("filter=name:100%", "name", "100%"),
+        ("filter=name:a=b", "name", "a=b"),
+        ("filter=name:a%26b", "name", "a&b"),
+        ("f%69lter=a%5C.b:1", r"a\.b", "1"),
+        ("filter=_source:https://shop.test/2", "_source", "https://shop.test/2"),
+        ("filter=a..b:x", "a..b", "x"),
+        ("filter=a:%00", "a", "\0"),
+    ] {
+        accepts(query, ReadRequest { filters: vec![condition(path, value)], ..defaults() }, &[]);
+    }
+}
+
+#[test]
+fn filters_repeat_in_order_whatever_stands_between() {
+    accepts(
+        "filter=a:1&limit=2&filter_contains=c:3&filter=b:2&&filter=a:1",
+        ReadRequest {
+            filters: vec![condition("a", "1"), condition("b", "2"), condition("a", "1")],
+            filters_contain: vec![condition("c", "3")],
+            limit: Some(2),
+            ..defaults()
+        },
+        &[],
+    );
+}
+
+#[test]
+fn lists_are_trimmed_and_joined_over_repeats() {
+    for (query, listed) in [
+        ("=a,b", &["a", "b"][..]),
+        ("=a&%=b", &["a", "b"]),
+        ("=a,&%=,b&%=", &["a", "b"]),
+        ("=%09a+,+b%20", &["a", "b"]),
+        ("=b,a,b", &["b", "a", "b"]),
+        ("=a+b,c", &["a b", "c"]),
+        ("=", &[]),
+        ("", &[]),
+        ("=,", &[]),
+        ("=+,%09,&%=,", &[]),
+    ] {
+        let query = |name| format!("{name}{}", query.replace("%=", &format!("{name}=")));
+        accepts(&query("keep_field"), ReadRequest { keep: paths(listed), ..defaults() }, &[]);
+        accepts(&query("drop_field"), ReadRequest { drop: paths(listed), ..defaults() }, &[]);
+        accepts(&query("dedup_key"), ReadRequest { dedup_key: paths(listed), ..defaults() }, &[]);
+        accepts(&query("keywords"), ReadRequest { keywords: texts(listed), ..defaults() }, &[]);
+    }
+}
+
+#[test]
+fn paths_have_escapes_and_keywords_have_none() {
+    let list = r"a\,b,c\.d,e\\,\+,f\+";
+    let listed = paths(&[r"a\,b", r"c\.d", r"e\\", r"\ ", r"f\ "]);
+    accepts(&format!("keep_field={list}"), ReadRequest { keep: listed.clone(), ..defaults() }, &[]);
+    accepts(&format!("drop_field={list}"), ReadRequest { drop: listed.clone(), ..defaults() }, &[]);
+    accepts(&format!("dedup_key={list}"), ReadRequest { dedup_key: listed, ..defaults() }, &[]);
+    let keywords = texts(&[r"a\", "b", r"c\.d", r"e\\", r"\", r"f\"]);
+    accepts(&format!("keywords={list}"), ReadRequest { keywords, ..defaults() }, &[]);
+    // What is percent-encoded is not hidden from the list.
+    accepts("keywords=a%2Cb", ReadRequest { keywords: texts(&["a", "b"]), ..defaults() }, &[]);
+    // A backslash at the end of one list does not reach into the next.
+    accepts(r"keep_field=a\&keep_field=b", ReadRequest { keep: paths(&[r"a\\", "b"]), ..defaults() }, &[]);
+}
+
+#[test]
+fn sort_is_split_at_the_last_colon() {
+    for (value, field, descending) in [
+        ("a", "a", false),
+        ("a:asc", "a", false),
+        ("a:desc", "a", true),
+        ("a.b:desc", "a.b", true),
+        ("a:b:desc", "a:b", true),
+        ("a::asc", "a:", false),
+        ("::asc", ":", false),
+        (r"a\:desc", r"a\", true),
+        (r"a\.b", r"a\.b", false),
+        ("desc", "desc", false),
+        ("+", " ", false),
+        ("_source:desc", "_source", true),
+    ] {
+        accepts(&format!("sort={value}"), sorted(field, descending), &[]);
+    }
+}
+
+#[test]
+fn a_parameter_without_its_partner_is_valid() {
+    accepts("keywords_mode=and", ReadRequest { keywords_mode: KeywordsMode::And, ..defaults() }, &[]);
+    accepts("dedup_key=a", ReadRequest { dedup_key: paths(&["a"]), ..defaults() }, &[]);
+    accepts("flatten=0&format=csv", ReadRequest { format: Format::Csv, ..defaults() }, &[]);
+    accepts("count=1&format=parquet", ReadRequest { count: true, format: Format::Parquet, ..defaults() }, &[]);
+}
+
+#[test]
+fn the_order_in_the_url_does_not_matter() {
+    let mut pairs = vec![
+        "include_source=false",
+        "denull=true",
+        "keep_field=a",
+        "drop_field=a.b",
+        "filter=c:1",
+        "filter_contains=d:2",
+        "filter_gt=g:3",
+        "filter_gte=g:\"3\"",
+        "filter_lt=g:4",
+        "filter_lte=g:",
+        "keywords=x",
+        "keywords_mode=and",
+        "sort=e:desc",
+        "dedup=true",
+        "dedup_key=f",
+        "sample=3",
+        "seed=6",
+        "offset=4",
+        "limit=5",
+        "flatten=true",
+        "format=xml",
+        "typed=true",
+        "pretty=false",
+        "count=true",
+        "total=true",
+        "alt=true",
+        "strict=true",
+    ];
+    let names: Vec<&str> = pairs.iter().filter_map(|pair| pair.split('=').next()).collect();
+    let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
+    assert_eq!(names, registered, "the registry is in the order of docs/reference/query-semantics.md, Steps");
+    let expected = ReadRequest {
+        include_source: false,
+        denull: true,
+        keep: paths(&["a"]),
+        drop: paths(&["a.b"]),
+        filters: vec![condition("c", "1")],
+        filters_contain: vec![condition("d", "2")],
+        ranges: ["3", "\"3\"", "4", ""].map(|value| vec![condition("g", value)]),
+        keywords: texts(&["x"]),
+        keywords_mode: KeywordsMode::And,
+        sort: Some(Sort { field: "e".to_owned(), descending: true }),
+        dedup: true,
+        dedup_key: paths(&["f"]),
+        sample: Some(3),
+        seed: Some(6),
+        offset: 4,
+        limit: Some(5),
+        flatten: true,
+        format: Format::Xml,
+        typed: true,
+        pretty: false,
+        count: true,
+        total: true,
+        alt: true,
+        strict: true,
+    };
+    for _ in 0..pairs.len() {
+        pairs.rotate_left(1);
+        accepts(&pairs.join("&"), expected.clone(), &[]);
+    }
+    pairs.reverse();
+    accepts(&pairs.join("&"), expected, &[]);
+}
+
+#[test]
+fn unknown_parameters_are_ignored_and_named_once_in_order() {
+    accepts("lmit=3", defaults(), &["lmit"]);
+    accepts("z=1&Limit=3&a%20b&limit=4&z=2&=x&=", ReadRequest { limit: Some(4), ..defaults() }, &["z", "Limit", "a b"]);
+    accepts("strict=true&&limit=4&", ReadRequest { limit: Some(4), strict: true, ..defaults() }, &[]);
+    for nameless in ["strict=true&=x", "=&strict=true"] {
+        let error = parse(Some(nameless)).expect_err(nameless).to_string();
+        assert!(error.starts_with(r#"unknown parameter "", which strict=true does not allow; valid: "#), "{error}");
+    }
+}
+
+#[test]
+fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() {
+    let digits = "decimal digits only, from 0 to 18446744073709551615";
+    let path_value = "path:value, such as address.city:Berlin";
+    for (query, text) in [
+        ("limit=-1", format!(r#"parameter limit: "-1" is not a whole number; valid: {digits}"#)),
+        ("limit=+1", format!(r#"parameter limit: " 1" is not a whole number; valid: {digits}"#)),
+        ("limit", format!(r#"parameter limit: "" is not a whole number; valid: {digits}"#)),
+        ("offset=1e3", format!(r#"parameter offset: "1e3" is not a whole number; valid: {digits}"#)),
+        (
+            "offset=18446744073709551616",
+            format!(r#"parameter offset: "18446744073709551616" is too large; valid: {digits}"#),
+        ),
+        (
+            "filter=name",
+            format!(r#"parameter filter: "name" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+        ("filter=:x", format!(r#"parameter filter: ":x" has an empty path; valid: {path_value}"#)),
+        (
+            "filter_contains=a%5C:b",
+            format!(
+                r#"parameter filter_contains: "a\:b" has no colon between a path and a value; valid: {path_value}"#
+            ),
+        ),
+        (
+            "filter_gt=price",
+            format!(r#"parameter filter_gt: "price" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+        ("filter_gte=:1", format!(r#"parameter filter_gte: ":1" has an empty path; valid: {path_value}"#)),
+        (
+            "filter_lt=",
+            format!(r#"parameter filter_lt: "" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+        (
+            "filter_lte=a%5C:1",
+            format!(r#"parameter filter_lte: "a\:1" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+    ] {
+        refuses(query, &text);
+    }
+    let sort = "field, field:asc, or field:desc, such as price:desc; a name that contains a colon needs a direction";
+    for (value, problem) in [
+        ("", "has no field name"),
+        (":asc", "has no field name"),
+        ("a:", "has an unknown direction"),
+        (":", "has an unknown direction"),
+        ("a:b", "has an unknown direction"),
+        ("a:ASC", "has an unknown direction"),
+        ("a:asc:", "has an unknown direction"),
+        ("name:up", "has an unknown direction"),
+    ] {
+        refuses(&format!("sort={value}"), &format!(r#"parameter sort: "{value}" {problem}; valid: {sort}"#));
+    }
+    for value in ["", "OR", "xor", "or,and"] {
+        refuses(
+            &format!("keywords_mode={value}"),
+            &format!(r#"parameter keywords_mode: "{value}" is not a mode; valid: or, and"#),
+        );
+    }
+    for value in ["", "-1", "1.5", "all"] {
+        refuses(
+            &format!("sample={value}"),
+            &format!(r#"parameter sample: "{value}" is not a whole number; valid: {digits}"#),
+        );
+    }
+    for name in ["include_source", "denull", "dedup", "flatten", "pretty", "count", "alt"] {
+        refuses(
+            &format!("{name}=yes"),
+            &format!(r#"parameter {name}: "yes" is not a boolean; valid: true, false, 1, or 0"#),
+        );
+    }
+    let formats = Format::ALL.map(Format::name).join(", ");
+    for value in ["JSON", "yaml", ""] {
+        refuses(
+            &format!("format={value}"),
+            &format!(r#"parameter format: "{value}" is not a supported format; valid: {formats}"#),
+        );
+    }
+}
+
+#[test]
+fn a_seed_needs_a_sample() {
+    refuses("seed=1", r#"parameter seed: "1" requires sample; valid: seed together with sample"#);
+    accepts("seed=1&sample=0", ReadRequest { sample: Some(0), seed: Some(1), ..defaults() }, &[]);
+}
+
+#[test]
+fn a_second_value_is_refused_even_when_it_is_the_same() {
+    refuses("limit=1&limit=1", r#"parameter limit: "1" is a second value; valid: limit given at most once"#);
+    for parameter in &PARAMETERS {
+        let name = parameter.name;
+        if parameter.repetition == Repetition::Single && !["all", "none"].contains(&parameter.default_text) {
+            let value = parameter.default_text;
+            let refused = parse(Some(&format!("{name}={value}&{name}={value}")));
+            assert!(refused.is_err_and(|error| error.to_string().contains("second value")), "{name}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_refused_wherever_they_stand() {
+    refuses("filter=a:%FF", r#"parameter filter: "a:%FF" is not UTF-8; valid: percent-encoded UTF-8"#);
+    refuses("other=%C3", r#"parameter "other": "%C3" is not UTF-8; valid: percent-encoded UTF-8"#);
+    refuses("%ff=1", r#"parameter name "%ff" is not UTF-8; valid: percent-encoded UTF-8"#);
+}
+
+#[test]
+fn a_refusal_shows_the_value_on_one_line_and_not_at_any_length() {
+    refuses(
+        "pretty=a%0D%0Ab%00%1B",
+        "parameter pretty: \"a\\u{d}\\u{a}b\\u{0}\\u{1b}\" is not a boolean; valid: true, false, 1, or 0",
+    );
+    let shown = "ä".repeat(100);
+    refuses(
+        &format!("pretty={}", "ä".repeat(5000)),
+        &format!("parameter pretty: \"{shown}\"… is not a boolean; valid: true, false, 1, or 0"),
+    );
+}
+
+#[test]
+fn the_query_string_is_bounded() {
+    let exact = format!("x={}", "y".repeat(QUERY_BYTES_LIMIT - 2));
+    accepts(&exact, defaults(), &["x"]);
+    refuses(
+        &format!("{exact}y"),
+        &format!("the query string is {} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes", QUERY_BYTES_LIMIT + 1),
+    );
+}
+
+#[test]
+fn the_items_of_a_request_are_bounded_over_all_lists() {
+    let list = |items: usize| vec!["a"; items].join(",");
+    let exact = format!(
+        "keywords={}&keep_field={}&drop_field=a&dedup_key=a&filter=a:1&filter_contains=a:1&filter_gt=a:1\
+         &filter_gte=a:1&filter_lt=a:1&filter_lte=a:1",
+        list(ITEMS_LIMIT / 2),
+        list(ITEMS_LIMIT / 2 - 8)
+    );
+    assert!(parse(Some(&exact)).is_ok());
+    // Empty items do not count, nor does what takes one value.
+    assert!(parse(Some(&format!("{exact}&keywords=,,&keep_field=&limit=1&sort=a"))).is_ok());
+    let text = format!(
+        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords, and \
+         dedup_key contain {} items; valid: at most {ITEMS_LIMIT} in total",
+        ITEMS_LIMIT + 1
+    );
+    let ranges = ["filter_gt=b:1", "filter_gte=b:1", "filter_lt=b:1", "filter_lte=b:1"];
+    let lists = ["keywords=b", "keep_field=b", "drop_field=b", "dedup_key=b", "filter=b:1", "filter_contains=b:1"];
+    for more in lists.into_iter().chain(ranges) {
+        refuses(&format!("{exact}&{more}"), &text);
+    }
+}
+
+#[test]
+fn paths_are_not_deeper_than_entities() {
+    let longest = vec!["a"; 128].join(".");
+    let valid = "valid: paths of at most 128 keys, the maximum depth of entities";
+    for (name, value) in
+        [("keep_field", ""), ("drop_field", ""), ("dedup_key", ""), ("filter", ":1"), ("filter_contains", ":1")]
+            .into_iter()
+            .chain(RangeBound::ALL.map(|bound| (bound.parameter(), ":1")))
+    {
+        assert!(parse(Some(&format!("{name}={longest}{value}"))).is_ok(), "{name}");
+        for (path, names) in [(format!("{longest}.a"), 129), (".".repeat(30_000), 30_001)] {
+            let refused = parse(Some(&format!("{name}={path}{value}"))).expect_err(name).to_string();
+            assert!(refused.ends_with(&format!(" has a path of {names} keys; {valid}")), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn the_registry_is_consistent() {
+    let mut names = HashSet::new();
+    for parameter in &PARAMETERS {
+        let name = parameter.name;
+        assert!(names.insert(name), "{name} is listed twice");
+        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        assert!(!parameter.kind.text().is_empty(), "{name} has no values");
+        let shown =
+            matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::OneOf(_)) || parameter.example.is_some();
+        assert!(shown, "{name} has no example");
+        assert!(!parameter.summary.is_empty() && !parameter.summary.ends_with('.'), "{name}");
+        assert!(parameter.documentation.ends_with('.'), "{name}");
+        // A default that can be given is the default.
+        let default = parameter.default_text;
+        if !["all", "none"].contains(&default) {
+            accepts(&format!("{name}={default}"), defaults(), &[]);
+        }
+    }
+}
+
+/// A Markdown table with one line per parameter, in the registry's order. Ends with a line break.
+fn markdown_table() -> String {
+    let mut table = String::from("| Parameter | Values | Default | May repeat | Meaning |\n|---|---|---|---|---|\n");
+    for parameter in &PARAMETERS {
+        table += &format!(
+            "| `{}` | {} | {} | {} | {} |\n",
+            parameter.name,
+            cell(&parameter.kind.text()),
+            cell(parameter.default_text),
+            parameter.repetition.text(),
+            cell(parameter.summary),
+        );
+    }
+    table
+}
+
+/// Text that stays inside its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[test]
+fn the_page_has_the_table_of_parameters() {
+    check_table("docs/reference/query-semantics.md", "parameters", &markdown_table());
+}
+
+/// Text in which what the parsers look at is frequent.
+fn hostile() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        4 => prop::sample::select(vec![
+            "&", "=", "+", "%", ":", ".", "\\", ",", "/", "%2", "%41", "%FF", "%C3%A4", "%00", "%2F", "ä", "\u{202e}",
+            "filter", "filter_contains", "filter_gt", "filter_lte", "_gte", "\"", "limit", "offset", "format", "pretty", "count", "alt", "true", "0", "1",
+            "include_source", "denull", "keep_field", "drop_field", "keywords", "keywords_mode", "sort", "dedup",
+            "dedup_key", "sample", "seed", "total", "typed", "flatten", "asc", "desc", "or", "and", "csv", "json", " ", "\t", "/api/", "v1", "active", "latest", "18446744073709551616",
+        ]).prop_map(str::to_owned),
+        1 => ".*",
+    ];
+    prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+/// A field's name in which the characters with a meaning are frequent.
+fn key() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        4 => prop::sample::select(vec![",", " ", "\t", ".", "\\", ":", "a", "ä", "\u{a0}", "asc"]).prop_map(str::to_owned),
+        1 => ".*",
+    ];
+    prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_query_string_is_taken_or_refused_on_one_line(query in hostile()) {
+        let found = parse(Some(&query));
+        match (&found, strata_reference::query::parse(&query, |name| PARAMETERS.iter().any(|parameter| parameter.name == name))) {
+            (_, None) => {}
+            (Ok((request, unknown)), Some(Ok((expected, names)))) => {
+                prop_assert_eq!(request, &expected);
+                prop_assert_eq!(unknown.iter().map(|unknown| unknown.0.clone()).collect::<Vec<_>>(), names);
+            }
+            (Err(_), Some(Err(_))) => {}
+            (found, expected) => prop_assert!(false, "{:?} for {:?}", found, expected),
+        }
+        match found {
+            Ok((_, unknown)) => {
+                if let Some(header) = unknown_parameters_header(&unknown) {
+                    prop_assert!(header.len() <= HEADER_BYTES_LIMIT);
+                    prop_assert!(header.to_str().is_ok());
+                }
+            }
+            Err(error) => prop_assert!(!error.to_string().chars().any(char::is_control), "{}", error),
+        }
+    }
+
+    #[test]
+    fn any_path_is_taken_or_refused_on_one_line(text in hostile()) {
+        for path in [text.clone(), format!("/api/{text}"), format!("/api/1/{text}"), format!("/api/1/x/{text}")] {
+            let found = path::parse(&path);
+            prop_assert_eq!(found.is_ok(), strata_reference::url::parse(&path).is_some(), "{}", path);
+            if let Err(error) = found {
+                prop_assert!(!error.to_string().chars().any(char::is_control), "{}", error);
+            }
+        }
+    }
+
+    #[test]
+    fn an_encoded_filter_arrives_as_it_was(keys in prop::collection::vec(".*", 1..4), value in ".*") {
+        let Ok(path) = Path::from_keys(keys) else { return Ok(()) };
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("filter", &format!("{path}:{value}"))
+            .finish();
+        let expected = ReadRequest { filters: vec![PathValue { path, value }], ..defaults() };
+        prop_assert_eq!(parse(Some(&query)), Ok((expected, Vec::new())));
+    }
+
+    #[test]
+    fn encoded_lists_of_paths_arrive_as_they_were(
+        lists in prop::collection::vec(prop::collection::vec(prop::collection::vec(key(), 1..4), 0..4), 0..4),
+    ) {
+        let lists: Vec<Vec<Path>> = lists
+            .into_iter()
+            .map(|list| list.into_iter().filter_map(|keys| Path::from_keys(keys).ok()).collect())
+            .collect();
+        let all: Vec<Path> = lists.iter().flatten().cloned().collect();
+        for (name, expected) in [
+            ("keep_field", ReadRequest { keep: all.clone(), ..defaults() }),
+            ("drop_field", ReadRequest { drop: all.clone(), ..defaults() }),
+            ("dedup_key", ReadRequest { dedup_key: all.clone(), ..defaults() }),
+        ] {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            for list in &lists {
+                let list: Vec<String> = list.iter().map(|path| format!(" {path}\t")).collect();
+                query.append_pair(name, &list.join(","));
+            }
+            prop_assert_eq!(parse(Some(&query.finish())), Ok((expected, Vec::new())));
+        }
+    }
+
+    #[test]
+    fn keywords_are_the_items_between_all_commas(lists in prop::collection::vec(key(), 0..6)) {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        for list in &lists {
+            query.append_pair("keywords", list);
+        }
+        // The reference: one text of all lists, taken apart character by character.
+        let mut keywords = vec![String::new()];
+        for character in lists.join(",").chars() {
+            match keywords.last_mut() {
+                Some(last) if character != ',' => last.push(character),
+                _ => keywords.push(String::new()),
+            }
+        }
+        for keyword in &mut keywords {
+            while keyword.ends_with(' ') || keyword.ends_with('\t') {
+                keyword.pop();
+            }
+            while keyword.starts_with(' ') || keyword.starts_with('\t') {
+                keyword.remove(0);
+            }
+        }
+        keywords.retain(|keyword| !keyword.is_empty());
+        prop_assert_eq!(parse(Some(&query.finish())), Ok((ReadRequest { keywords, ..defaults() }, Vec::new())));
+    }
+
+    #[test]
+    fn an_encoded_sort_arrives_as_it_was(field in key().prop_filter("a name", |key| !key.is_empty()), descending: bool) {
+        let direction = if descending { "desc" } else { "asc" };
+        let query = |value: &str| form_urlencoded::Serializer::new(String::new()).append_pair("sort", value).finish();
+        let expected = sorted(&field, descending);
+        prop_assert_eq!(parse(Some(&query(&format!("{field}:{direction}")))), Ok((expected, Vec::new())));
+        if !field.contains(':') {
+            prop_assert_eq!(parse(Some(&query(&field))), Ok((sorted(&field, false), Vec::new())));
+        }
+    }
+
+    #[test]
+    fn any_slug_arrives_as_it_was(slug in ".+") {
+        let encoded = percent_encoding::utf8_percent_encode(&slug, percent_encoding::NON_ALPHANUMERIC);
+        let parsed = path::parse(&format!("/api/1/{encoded}/active/"));
+        prop_assert_eq!(parsed.map(|parsed| parsed.target.name_slug), Ok(slug));
+    }
+}

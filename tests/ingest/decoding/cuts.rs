@@ -1,0 +1,145 @@
+//! Sources that come in any pieces, of any bytes; and the fixtures.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+
+use proptest::prelude::*;
+use strata_ingest::{DecodeOptions, SourceInput};
+use strata_types::path::Path;
+use strata_types::source::SourceFormat;
+
+use super::{Pieces, at_path, check, decode};
+
+fn json_value() -> impl Strategy<Value = serde_json::Value> {
+    let key = prop_oneof!["[a-c]{0,3}", "[\\PC\u{0}-\u{1f}\"\\\\{}\\[\\],:]{0,8}"];
+    let shredded = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(serde_json::Value::from),
+        any::<i64>().prop_map(serde_json::Value::from),
+        any::<f64>().prop_map(serde_json::Value::from),
+        key.clone().prop_map(serde_json::Value::from),
+    ];
+    shredded.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
+            prop::collection::vec((key.clone(), inner), 0..4)
+                .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+fn entity() -> impl Strategy<Value = serde_json::Value> {
+    prop::collection::vec(("[a-e\"\\\\]{0,2}", json_value()), 0..5)
+        .prop_map(|members| serde_json::Value::Object(members.into_iter().collect()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn json_is_split_alike_however_the_stream_is_cut(
+        entities in prop::collection::vec(entity(), 0..8),
+        beside in json_value(),
+        pretty in any::<bool>(),
+        window_bytes in 1..200_usize,
+        sizes in prop::collection::vec(0..40_usize, 1..5),
+    ) {
+        prop_assume!(sizes.iter().any(|size| *size > 0));
+        let expected: String = entities.iter().map(|entity| format!("{entity}\n")).collect();
+        let array = serde_json::Value::from(entities.clone());
+        let inside = serde_json::json!({"before": beside, "": {"items": array, "x": beside}, "after": beside});
+        let write = |value: &serde_json::Value| {
+            if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) }.expect("a value")
+        };
+        let mark = if pretty { "\u{feff}" } else { "" };
+        let lines: String = entities.iter().map(|entity| format!("{entity}\r\n\n")).collect();
+        let items = Path::from_keys(["", "items"]).expect("a path");
+        for (format, records_path, document) in [
+            (SourceFormat::Json, None, write(&array)),
+            (SourceFormat::Json, Some(items), write(&inside)),
+            (SourceFormat::Jsonl, None, lines),
+        ] {
+            let options = DecodeOptions { format: Some(format), records_path, window_bytes, ..DecodeOptions::default() };
+            let pieces = Pieces { bytes: (mark.to_owned() + &document).into_bytes(), position: 0, sizes: sizes.clone(), turn: 0 };
+            prop_assert_eq!(decode(SourceInput::stream(pieces), &options), expected.clone());
+        }
+    }
+
+    #[test]
+    fn tables_are_split_alike_however_the_stream_is_cut(
+        rows in prop::collection::vec(prop::collection::vec("[a,\t\"\r\né]{0,6}", 3), 0..6),
+        line_end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+        always_quoted in any::<bool>(),
+        delimiter in prop::sample::select(vec![",", "\t"]),
+        window_bytes in 1..60_usize,
+        sizes in prop::collection::vec(1..20_usize, 1..5),
+    ) {
+        let mut document = ["x", "y", "z"].join(delimiter) + line_end;
+        let mut expected = String::new();
+        for row in &rows {
+            let cells: Vec<String> = row.iter().map(|cell| {
+                let quoted = always_quoted || cell.contains([',', '\t', '"', '\r', '\n']);
+                if quoted { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+            }).collect();
+            document += &(cells.join(delimiter) + line_end);
+            writeln!(expected, "{}", serde_json::json!({"x": row[0], "y": row[1], "z": row[2]})).expect("a string");
+        }
+        let format = if delimiter == "," { SourceFormat::Csv } else { SourceFormat::Tsv };
+        let options = DecodeOptions { format: Some(format), window_bytes, ..DecodeOptions::default() };
+        let pieces = Pieces { bytes: document.into_bytes(), position: 0, sizes, turn: 0 };
+        prop_assert_eq!(decode(SourceInput::stream(pieces), &options), expected);
+    }
+
+    #[test]
+    fn no_bytes_bring_a_decoder_down(
+        bytes in prop::collection::vec(
+            prop_oneof![4 => prop::sample::select(b"{}[]\",:\\ \n\r\ta1".to_vec()), 1 => any::<u8>()], 0..200),
+        window_bytes in 1..50_usize,
+    ) {
+        for format in [SourceFormat::Json, SourceFormat::Jsonl, SourceFormat::Csv, SourceFormat::Tsv] {
+            for records_path in [None, Some(Path::from_keys(["a"]).expect("a path"))] {
+                let options =
+                    DecodeOptions { format: Some(format), records_path, window_bytes, ..DecodeOptions::default() };
+                decode(SourceInput::stream(io::Cursor::new(bytes.clone())), &options);
+            }
+        }
+    }
+}
+
+fn fixtures() -> PathBuf {
+    FilePath::new(strata_testing::FIXTURES).to_owned()
+}
+
+#[test]
+fn every_fixture_decodes_to_what_it_says() {
+    for (file, records_path, count) in [
+        ("world-countries/countries.json", None, 250),
+        ("emoji/emoji.json.zst", None, 1949),
+        ("earthquakes/earthquakes.json", Some("features"), 1707),
+        ("football/matches.jsonl.gz", None, 6508),
+        ("airports/airports.csv", None, 3376),
+        ("unemployment/unemployment.tsv", None, 3218),
+        ("penguins/penguins.json", None, 344),
+    ] {
+        let path = fixtures().join(file);
+        let manifest = std::fs::read_to_string(fixtures().join("manifest.toml")).expect("the manifest");
+        assert!(manifest.contains(&format!("file = \"{file}\"")), "{file} is not in the manifest");
+        assert!(path.with_file_name("ORIGIN.md").is_file(), "{file} has no origin");
+        let options = records_path.map(at_path).unwrap_or_default();
+        let text = decode(SourceInput::open_file(&path).expect("the file"), &options);
+        assert_eq!(text.lines().count(), count, "{file}");
+        for line in text.lines() {
+            let value: serde_json::Value = serde_json::from_str(line).expect(file);
+            assert_eq!(value.to_string(), line, "{file}");
+        }
+    }
+}
+
+#[test]
+fn a_fixture_has_the_same_values_as_a_value_tree() {
+    let bytes = std::fs::read(fixtures().join("world-countries/countries.json")).expect("the file");
+    let whole: Vec<serde_json::Value> = serde_json::from_slice(&bytes).expect("an array");
+    let expected: String = whole.iter().map(|entity| format!("{entity}\n")).collect();
+    check("countries.json", &bytes, &expected);
+}

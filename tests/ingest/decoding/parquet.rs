@@ -1,0 +1,174 @@
+//! Parquet.
+
+use std::io;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+    TimestampMillisecondArray,
+};
+use arrow::datatypes::{DataType, Field, Fields, Int64Type};
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData};
+use parquet::file::properties::WriterProperties;
+use strata_ingest::{DecodeOptions, Detected, SourceError, SourceInput, open};
+use strata_types::source::{Compression, SourceFormat};
+
+use super::{check, decode, decode_and_detect};
+
+pub(crate) fn parquet_bytes(batch: &RecordBatch, row_group_rows: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(row_group_rows)).build();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writable schema");
+    writer.write(batch).expect("memory takes all");
+    writer.close().expect("memory takes all");
+    bytes
+}
+
+pub(crate) fn mixed_batch() -> RecordBatch {
+    let point = StructArray::new(
+        Fields::from(vec![Field::new("x", DataType::Int64, true), Field::new("t", DataType::Utf8, true)]),
+        vec![
+            Arc::new(Int64Array::from(vec![Some(1), None, None])) as ArrayRef,
+            Arc::new(StringArray::from(vec![Some("a\n\"b\""), None, Some("é")])) as ArrayRef,
+        ],
+        None,
+    );
+    let numbers = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), None]), Some(vec![]), None]);
+    RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(Int64Array::from(vec![i64::MAX, -1, 0])) as ArrayRef, false),
+        ("name", Arc::new(StringArray::from(vec![Some("Ünï"), None, Some("")])) as ArrayRef, true),
+        ("ok", Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])) as ArrayRef, true),
+        ("value", Arc::new(Float64Array::from(vec![Some(1.5), Some(f64::NAN), None])) as ArrayRef, true),
+        ("point", Arc::new(point) as ArrayRef, true),
+        ("numbers", Arc::new(numbers) as ArrayRef, true),
+        ("raw", Arc::new(BinaryArray::from(vec![Some(&b"\x01\xff"[..]), None, None])) as ArrayRef, true),
+        ("at", Arc::new(TimestampMillisecondArray::from(vec![Some(0), None, None])) as ArrayRef, true),
+    ])
+    .expect("columns of one length")
+}
+
+#[test]
+fn parquet_rows_with_explicit_nulls() {
+    let expected = r#"
+        {"id":9223372036854775807,"name":"Ünï","ok":true,"value":1.5,"point":{"x":1,"t":"a\n\"b\""},"numbers":[1,null],"raw":"01ff","at":"1970-01-01T00:00:00"}
+        {"id":-1,"name":null,"ok":null,"value":null,"point":{"x":null,"t":null},"numbers":[],"raw":null,"at":null}
+        {"id":0,"name":"","ok":false,"value":null,"point":{"x":null,"t":"é"},"numbers":null,"raw":null,"at":null}"#;
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    check("a.parquet", &bytes, expected);
+    check("", &bytes, expected);
+    check("a.parquet", parquet_bytes(&mixed_batch().slice(0, 0), 2), "");
+}
+
+#[test]
+fn parquet_from_a_file_reports_progress() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("a.parquet");
+    std::fs::write(&path, parquet_bytes(&mixed_batch(), 1)).expect("a file");
+    let input = SourceInput::open_file(&path).expect("the file");
+    let progress = input.progress();
+    let (text, detected) = decode_and_detect(input, &DecodeOptions::default());
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(detected, Some(Detected { format: SourceFormat::Parquet, compression: Compression::None }));
+    assert_eq!(Some(progress.read_bytes()), progress.total_bytes());
+}
+
+#[test]
+fn parquet_that_is_damaged_is_a_bad_document() {
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    for cut in [3, 4, 12, bytes.len() / 2, bytes.len() - 1] {
+        let input = SourceInput::stream(io::Cursor::new(bytes[..cut].to_vec())).with_name("a.parquet");
+        let error = open(input, &DecodeOptions::default()).err().expect("a cut file is bad");
+        assert!(matches!(error, SourceError::BadDocument { .. }), "{error:?}");
+    }
+    // Whatever a flipped byte does, it does not bring the process down.
+    for position in (0..bytes.len()).step_by(7) {
+        let mut damaged = bytes.clone();
+        damaged[position] ^= 0x55;
+        decode(SourceInput::stream(io::Cursor::new(damaged)).with_name("a.parquet"), &DecodeOptions::default());
+    }
+}
+
+#[test]
+fn parquet_whose_footer_names_other_rows_than_it_holds_is_a_bad_document() {
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.clone())).expect("a footer");
+    let first = metadata.row_group(0).clone();
+    let with_rows = |group: usize, rows: i64, total: i64| {
+        let mut groups = metadata.row_groups().to_vec();
+        groups[group] = groups[group].clone().into_builder().set_num_rows(rows).build().expect("a row group");
+        (groups, total)
+    };
+    let changes = [
+        // The total is told alike, so that what was decoded tells.
+        with_rows(0, 3, 4),
+        with_rows(0, 1, 2),
+        with_rows(1, 7, 9),
+        with_rows(1, 0, 2),
+        // Only the total tells.
+        (metadata.row_groups().to_vec(), 0),
+        (metadata.row_groups().to_vec(), 4),
+        (metadata.row_groups().to_vec(), -1),
+        (Vec::new(), 3),
+        (vec![first.clone()], 3),
+        (vec![first.clone(), first], 3),
+    ];
+    for (groups, total) in changes {
+        let rows: Vec<i64> = groups.iter().map(RowGroupMetaData::num_rows).collect();
+        let changed = metadata.clone().into_builder().set_row_groups(groups).build();
+        let mut bytes = bytes.clone();
+        // What is before the new footer stays in its place; the old one is skipped.
+        let start = bytes.len();
+        ParquetMetaDataWriter::new(&mut bytes, &changed).finish().expect("memory takes all");
+        // The writer adds the rows up. In the footer they are a 64-bit integer between the schema and a list.
+        let number = |rows: i64| u8::try_from((rows << 1) ^ (rows >> 63)).expect("a small number");
+        let written = [0x16, number(rows.iter().sum()), 0x19];
+        let at = bytes[start..].windows(3).position(|bytes| bytes == written).expect("the number of rows");
+        bytes[start + at + 1] = number(total);
+        let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
+        let text = decode(input, &DecodeOptions::default());
+        assert!(text.lines().any(|line| line.starts_with("! ")), "{rows:?} of {total}: {text}");
+    }
+}
+
+#[test]
+fn row_groups_without_rows_are_skipped() {
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.clone())).expect("a footer");
+    let mut columns = metadata.row_group(0).columns().to_vec();
+    for column in &mut columns {
+        // As pyarrow writes it: a dictionary without entries, and no page of data.
+        let changed = column.clone().into_builder().set_num_values(0).set_data_page_offset(0);
+        *column = changed.set_dictionary_page_offset(Some(4)).build().expect("a column");
+    }
+    let empty = metadata.row_group(0).clone().into_builder().set_num_rows(0).set_column_metadata(columns);
+    let empty = empty.build().expect("a row group");
+    let [first, second] = metadata.row_groups() else { panic!("two row groups") };
+    let groups = [&empty, first, &empty, &empty, second, &empty].map(Clone::clone);
+    let file_with = |groups: Vec<RowGroupMetaData>| {
+        let mut bytes = bytes.clone();
+        let metadata = metadata.clone().into_builder().set_row_groups(groups).build();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().expect("memory takes all");
+        let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
+        decode(input, &DecodeOptions::default())
+    };
+    assert_eq!(file_with(groups.to_vec()), file_with(metadata.row_groups().to_vec()));
+    assert_eq!(file_with(vec![empty]), "");
+}
+
+#[test]
+fn parquet_dictionaries_of_long_values_stay_small() {
+    // 5,000 rows that share one value of 200 KB are a file of some KB and 1 GB of text: the rows come one by one, and
+    // the source's limit counts the text.
+    let long = "x".repeat(200_000);
+    let column = StringArray::from_iter_values((0..5_000).map(|_| long.as_str()));
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(column) as ArrayRef)]).expect("one column");
+    let bytes = parquet_bytes(&batch, 10_000);
+    assert!(bytes.len() < 1_000_000, "{}", bytes.len());
+    let options = DecodeOptions { source_limit_bytes: 2_000_000, ..DecodeOptions::default() };
+    let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
+    let text = decode(input, &options);
+    assert_eq!(text.lines().count(), 10);
+    assert!(text.ends_with("! the source is larger than sources.max_bytes (2000000)\n"));
+}

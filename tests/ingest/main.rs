@@ -1,0 +1,6 @@
+//! From a source to its entities.
+
+mod decoding;
+mod fetching;
+mod net;
+mod origins;

@@ -1,5 +1,0 @@
-//! From a source to its entities.
-
-mod decoding;
-mod fetching;
-mod origins;

@@ -1,0 +1,234 @@
+//! Searches for text with a keyword index: exact over any segments, and without the search text where the index
+//! decides.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config as PropertyConfig, TestRunner};
+use strata_format::writer::WriteOptions;
+use strata_query::scan::report::KeywordIndexUse;
+use strata_reference::Value;
+use strata_testing::engines::{Lab as Engines, hundred};
+use strata_testing::reads::{Lab, cases, no_failure};
+use strata_testing::versions::{nothing_shredded, segments};
+use strata_types::path::Path;
+use strata_types::request::{Format, KeywordsMode, PathValue, ReadRequest};
+
+/// Parts of texts: words, numbers and hashes, with marks and breaks on either side.
+fn part() -> impl Strategy<Value = String> {
+    const PARTS: &[&str] = &[
+        "long-",
+        "term",
+        "(foo)",
+        "x(",
+        "foo",
+        "https://",
+        "a.test/",
+        "c++",
+        "C#",
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\u{1}",
+        "-",
+        "--",
+        ".",
+        "12",
+        "2018-",
+        "02",
+        "12a4",
+        "deadbeef",
+        "0123456789abcdef01",
+        "é",
+        "STRASSE",
+        "straße",
+        "İ",
+        "東京",
+        "\u{ff}",
+        "null",
+        "the ",
+        " the",
+        "li",
+        "\u{7f}",
+        "\u{80}",
+        "e-1",
+    ];
+    prop_oneof![
+        20 => select(PARTS).prop_map(str::to_owned),
+        1 => "[a-c]{60,90}",
+        1 => any::<String>(),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    vec(part(), 0..5).prop_map(|parts| parts.concat())
+}
+
+/// An entity with texts in two fields and an origin.
+fn entity(name: &str, tags: &[String], source: &str) -> Value {
+    let text = |text: &str| Value::String(text.to_owned());
+    Value::Object(vec![
+        ("name".to_owned(), text(name)),
+        ("tags".to_owned(), Value::Array(tags.iter().map(|tag| text(tag)).collect())),
+        ("_source".to_owned(), text(source)),
+    ])
+}
+
+/// Entities of which some are there several times.
+fn entities() -> impl Strategy<Value = Vec<Value>> {
+    let one = (text(), vec(text(), 0..3), select(&["https://a.test/1", "long-term"][..]));
+    let one = one.prop_map(|(name, tags, source)| entity(&name, &tags, source));
+    (vec(one, 1..14), 1..9_usize)
+        .prop_map(|(some, times)| some.iter().cycle().take(some.len() * times).cloned().collect())
+}
+
+/// A piece out of some text of the entities.
+fn cut(entities: &[Value], place: (Index, Index, usize)) -> String {
+    let entity = place.0.get(entities);
+    let texts: Vec<String> = ["name", "tags", "_source"]
+        .iter()
+        .filter_map(|field| entity.get(field))
+        .flat_map(|value| match value {
+            Value::Array(elements) => elements.iter().filter_map(Value::text).collect(),
+            other => other.text().into_iter().collect::<Vec<_>>(),
+        })
+        .collect();
+    let all: Vec<char> = texts.concat().chars().collect();
+    let from = place.1.index(all.len().max(1));
+    all.iter().skip(from).take(place.2).collect()
+}
+
+#[test]
+fn searches_are_exact_over_any_segments() {
+    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let place = || (any::<Index>(), any::<Index>(), 1..12_usize);
+    let search = (vec((place(), prop::option::weighted(0.2, text())), 1..4), 0..6_usize, any::<bool>(), 0..3_usize);
+    let ways = (0..4_usize, 0..4_usize, 0..3_usize);
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(20), ..PropertyConfig::default() });
+    let result = runner.run(&(entities(), vec(search, 6..12), ways), |(entities, searches, (rows, size, lab))| {
+        let options = WriteOptions {
+            row_group_rows: [1, 3, 7, 64][rows],
+            keywords: segments([1, 5, 20, usize::MAX][size]),
+            shredding: nothing_shredded(),
+            ..WriteOptions::default()
+        };
+        let version = labs[lab].publish(&entities, &options);
+        for (words, kind, all, limit) in &searches {
+            let words = words.iter().map(|(place, other)| other.clone().unwrap_or_else(|| cut(&entities, *place)));
+            let words: Vec<String> = words.collect();
+            let on = |words: &[String]| {
+                let condition = |value: &String| {
+                    let path = Path::from_keys([["name", "tags"][value.len() % 2]]).expect("a path");
+                    PathValue { path, value: value.clone() }
+                };
+                words.iter().map(condition).collect::<Vec<_>>()
+            };
+            let mut request = ReadRequest {
+                format: Format::Jsonl,
+                limit: [None, Some(1), Some(5)][*limit],
+                ..ReadRequest::default()
+            };
+            // In a URL, they are separated by commas and trimmed.
+            let trimmed = words.iter().map(|word| word.replace(',', "").trim_matches([' ', '\t']).to_owned());
+            let trimmed: Vec<String> = trimmed.filter(|word| !word.is_empty()).collect();
+            match kind {
+                0 | 1 => request.keywords = trimmed,
+                2 => {
+                    request.keywords = trimmed;
+                    request.include_source = false;
+                }
+                3 => {
+                    request.keywords = trimmed;
+                    request.drop = vec![Path::from_keys(["tags"]).expect("a path")];
+                    request.filters_contain = on(&words[..1]);
+                }
+                4 => request.filters_contain = on(&words),
+                _ => request.filters = on(&words[..1]),
+            }
+            request.keywords_mode = if *all { KeywordsMode::And } else { KeywordsMode::Or };
+            labs[lab].check(version, &entities, &request)?;
+        }
+        Ok(())
+    });
+    no_failure(result);
+}
+
+/// A hundred entities with a common word, rare ones, and hashes.
+fn things() -> Vec<Value> {
+    hundred(|number, rare| {
+        let name =
+            format!("common n{number} {rare} half-{} {:x}", ["done", "open"][number % 2], 0xABCDE + number * 7919);
+        entity(&name, &[format!("tag {}", number / 10)], "https://a.test/1")
+    })
+}
+
+#[test]
+fn what_the_index_did_is_told() {
+    let lab = Engines::new();
+    let options = WriteOptions {
+        row_group_rows: 10,
+        keywords: segments(40),
+        shredding: nothing_shredded(),
+        ..WriteOptions::default()
+    };
+    let reader = lab.reader(&things(), &options);
+    assert_eq!(reader.keyword_index().segments.len(), 3);
+    let count = |word: &str| ReadRequest { keywords: vec![word.to_owned()], count: true, ..ReadRequest::default() };
+    let used = |exact, candidates, left_to_scan, rows| Some(KeywordIndexUse { exact, candidates, left_to_scan, rows });
+
+    // The index decides: neither search text nor documents are read.
+    let (found, scan_use, metrics) = lab.scan(&reader, count("zebra"));
+    assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index, scan_use.row_groups.scanned), (1, 9, 1));
+    assert_eq!(scan_use.predicates[0].keyword_index, used(10, 0, 0, 1));
+    assert_eq!(scan_use.verification, None);
+    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
+    let (found, scan_use, metrics) = lab.scan(&reader, count("COMMON"));
+    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (100, used(10, 0, 0, 100)));
+    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
+
+    // Of several pieces: candidates are verified.
+    let (found, scan_use, _) = lab.scan(&reader, count("57 zebra"));
+    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (1, used(9, 1, 0, 1)));
+    let (found, scan_use, _) = lab.scan(&reader, count("57 horse"));
+    assert!(found == 0 && scan_use.row_groups.scanned >= 1, "{scan_use:?}");
+
+    // White space, and pieces of most entities, are left to the scan.
+    for word in ["n5 ", "common n"] {
+        let (_, scan_use, _) = lab.scan(&reader, count(word));
+        let index = scan_use.predicates[0].keyword_index.clone().expect("asked");
+        assert!(index.left_to_scan > 0 || index.exact + index.candidates == 10, "{word}: {index:?}");
+    }
+    let blank =
+        ReadRequest { keywords: vec!["\u{a0}".to_owned(), "\u{1f}".to_owned()], count: true, ..ReadRequest::default() };
+    let (found, scan_use, _) = lab.scan(&reader, blank);
+    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (0, used(0, 0, 10, 0)));
+
+    // A path without a shredded column: documents decide.
+    let filter = |value: &str| vec![PathValue { path: Path::parse("tags").expect("a path"), value: value.to_owned() }];
+    let request = ReadRequest { filters: filter("TAG 7"), count: true, ..ReadRequest::default() };
+    let (found, scan_use, _) = lab.scan(&reader, request);
+    assert_eq!((found, scan_use.row_groups.scanned), (10, 1));
+    assert_eq!(scan_use.verification.map(|verified| (verified.rows_in, verified.rows_out)), Some((10, 10)));
+    let request = ReadRequest { filters_contain: filter("zebra"), count: true, ..ReadRequest::default() };
+    let (found, scan_use, _) = lab.scan(&reader, request);
+    assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index), (0, 9));
+
+    // A page stops with the row group that fills it.
+    let page = ReadRequest { keywords: vec!["horse".to_owned()], limit: Some(3), ..ReadRequest::default() };
+    let (found, scan_use, metrics) = lab.scan(&reader, page);
+    assert_eq!((found, metrics.columns.get().misses), (3, 0));
+    assert!(scan_use.row_groups.not_reached >= 7, "{scan_use:?}");
+}
+
+#[test]
+fn versions_without_an_index_are_scanned() {
+    let lab = Engines::new();
+    let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
+    let reader = lab.reader(&things(), &options);
+    assert!(reader.keyword_index().is_empty());
+    let request = ReadRequest { keywords: vec!["zebra".to_owned()], count: true, ..ReadRequest::default() };
+    let (found, scan_use, metrics) = lab.scan(&reader, request);
+    assert_eq!((found, scan_use.row_groups.scanned, metrics.columns.get().misses), (1, 10, 10));
+    assert_eq!(scan_use.predicates[0].keyword_index, None);
+}

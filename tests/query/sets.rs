@@ -1,0 +1,582 @@
+//! `dedup` and the first of an order against the naive reference: by codes, by kept orders and distinct sets, by the
+//! values of columns and by documents, each before and after something is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::path::Path as ObjectPath;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config as PropertyConfig, TestRunner};
+use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
+use strata_format::reader_metrics::ReaderMetrics;
+use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata_query::fetch::selection::Positions;
+use strata_query::scan::report::{AccessName, KeyUse, ScanUse};
+use strata_query::{Engine, Outcome, cost};
+use strata_reference::{Value, hostile, pipeline};
+use strata_testing::engines::Lab;
+use strata_testing::reads::{cases, no_failure, small};
+use strata_testing::versions::{all_shredded, nothing_shredded};
+use strata_types::path::Path;
+use strata_types::request::{PathValue, ReadRequest, Sort};
+
+/// Values that are equal in many spellings, or nearly equal.
+pub(super) const VALUES: &[&str] = &[
+    "1",
+    "1.0",
+    "1e0",
+    "10e-1",
+    "\"1\"",
+    "-0",
+    "0",
+    "0.0",
+    "null",
+    "\"\"",
+    "\"null\"",
+    "true",
+    "\"true\"",
+    "false",
+    "\"x\"",
+    "\"X\"",
+    "\"ß\"",
+    "\"SS\"",
+    "\"ΟΔΟΣ\"",
+    "\"οδος\"",
+    "\"İ\"",
+    "9007199254740992",
+    "9007199254740993",
+    "9007199254740993.0",
+    "1e400",
+    "1e401",
+    "10000000000000000000000000000000000000001",
+    "10000000000000000000000000000000000000002",
+    "1e40",
+    "2.5",
+    "-7",
+    "\"a text that is longer than the codes compare as it stands, and so is compared by its hash alone\"",
+    "\"a text that is longer than the codes compare as it stands, and so is compared by its hash alone.\"",
+];
+
+/// Values that no column of scalars holds.
+const CONTAINERS: &[&str] = &[
+    "[]",
+    "[1]",
+    "[1.0]",
+    "[[1]]",
+    "[null]",
+    "[\"\"]",
+    "{}",
+    "{\"b\":1}",
+    "{\"b\":null}",
+    "{\"b\":{\"c\":\"x\"},\"d\":1}",
+    "{\"d\":1e0,\"b\":{\"c\":\"x\"}}",
+    "[{\"b\":1},{\"b\":\"X\"}]",
+    "[{\"b\":1},[{\"b\":\"X\"}]]",
+    "[{\"b\":\"\"},{\"b\":1}]",
+    "[{},{\"b\":[]}]",
+];
+
+fn parsed(text: &str) -> Value {
+    Value::parse(text).expect("a value")
+}
+
+/// The value of a field, if an entity has it.
+type Field = Option<Value>;
+
+/// The value of a field, if it has one. `kind` says what fields hold in all entities of a version: scalars alone,
+/// numbers alone, or anything.
+fn field(kind: usize) -> BoxedStrategy<Field> {
+    let scalar = select(VALUES).prop_map(parsed);
+    let number = select(&["1", "1.0", "2", "2.5", "-7", "0", "1e400", "9007199254740993"][..]).prop_map(parsed);
+    let any = prop_oneof![
+        4 => select(VALUES).prop_map(parsed),
+        2 => select(CONTAINERS).prop_map(parsed),
+        1 => small(),
+        1 => hostile::value(),
+    ];
+    match kind {
+        0 => prop_oneof![1 => Just(None).boxed(), 5 => scalar.prop_map(Some).boxed()].boxed(),
+        1 => prop_oneof![1 => Just(None).boxed(), 5 => number.prop_map(Some).boxed()].boxed(),
+        2 => {
+            select(&["{\"c\":1}", "{\"c\":\"X\",\"d\":2}", "{\"d\":1}"][..]).prop_map(|text| Some(parsed(text))).boxed()
+        }
+        3 => vec(select(VALUES).prop_map(parsed), 0..3)
+            .prop_map(|values| {
+                let object = |value| Value::Object(vec![("b".to_owned(), value)]);
+                Some(Value::Array(values.into_iter().map(object).collect()))
+            })
+            .boxed(),
+        _ => prop_oneof![1 => Just(None).boxed(), 5 => any.prop_map(Some).boxed()].boxed(),
+    }
+}
+
+/// Entities of a few fields, each of one kind throughout.
+fn entities() -> impl Strategy<Value = Vec<Value>> {
+    let sizes = prop_oneof![1 => Just(0..2_usize), 3 => Just(2..14), 4 => Just(14..60)];
+    (vec(0..6_usize, 3), sizes).prop_flat_map(|(kinds, size)| {
+        let fields = (field(kinds[0]), field(kinds[1]), field(kinds[2]), any::<bool>());
+        vec(fields, size).prop_map(|entities| {
+            let entity = |(place, (a, b, k, reversed)): (usize, (Field, Field, Field, bool))| {
+                let fields = [("a", a), ("b", b), ("k", k)];
+                let mut members: Vec<(String, Value)> =
+                    fields.into_iter().filter_map(|(key, value)| value.map(|value| (key.to_owned(), value))).collect();
+                if reversed {
+                    members.reverse();
+                }
+                members.push(("_source".to_owned(), Value::String(format!("#{place}"))));
+                Value::parse_entity(&Value::Object(members).write()).expect("an entity")
+            };
+            entities.into_iter().enumerate().map(entity).collect()
+        })
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    reshape: (bool, bool, Vec<&'static str>, Vec<&'static str>),
+    filter: Option<(Index, bool)>,
+    sort: Option<(&'static str, bool)>,
+    key: Vec<&'static str>,
+    dedup: bool,
+    window: (u64, Option<u64>),
+    count: bool,
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    const PATHS: &[&str] = &["a", "b", "k", "a", "b", "k", "a.b", "a.c", "b.b", "k.b.c", "nothing", "a.nothing"];
+    const DEEP_PATHS: &[&str] = &[
+        "a.b",
+        "a.b.c",
+        "a.d",
+        "a.c",
+        "b.b",
+        "b.b.c",
+        "b.d",
+        "k.b",
+        "k.b.c",
+        "k.d",
+        "k.c",
+        "_source.a",
+        "a..b",
+        "nothing",
+    ];
+    const FIELDS: &[&str] = &["a", "b", "k", "a", "b", "a.b", "k.c", "nothing"];
+    let few = |most: usize, list: &'static [&'static str]| vec(select(list), 0..=most);
+    let keep = prop_oneof![2 => Just(Vec::new()).boxed(), 3 => few(3, FIELDS).boxed()];
+    let drop = prop_oneof![4 => Just(Vec::new()).boxed(), 1 => few(2, FIELDS).boxed()];
+    let reshape = (prop::bool::weighted(0.8), prop::bool::weighted(0.25), keep, drop);
+    let filter = prop::option::weighted(0.4, (any::<Index>(), any::<bool>()));
+    let sort = prop::option::weighted(0.5, (select(&["a", "b", "k", "_source", "nothing"][..]), any::<bool>()));
+    let limit = prop_oneof![2 => Just(None), 3 => (0..8_u64).prop_map(Some)];
+    let window = (prop_oneof![2 => Just(0_u64), 1 => 0..6_u64], limit);
+    let key = prop_oneof![4 => few(3, PATHS), 1 => few(20, PATHS), 2 => few(20, DEEP_PATHS)];
+    (reshape, filter, sort, key, prop::bool::weighted(0.75), window, prop::bool::weighted(0.2)).prop_map(
+        |(reshape, filter, sort, key, dedup, window, count)| Plan { reshape, filter, sort, key, dedup, window, count },
+    )
+}
+
+impl Plan {
+    fn resolve(&self, entities: &[Value]) -> ReadRequest {
+        let paths = |list: &[&str]| list.iter().map(|text| Path::parse(text).expect("a path")).collect::<Vec<_>>();
+        let (include_source, denull, keep, drop) = &self.reshape;
+        let mut keep = paths(keep);
+        if !keep.is_empty() {
+            // Tells which of several equal entities is the first.
+            keep.push(Path::parse("_source").expect("a path"));
+        }
+        let filters = self.filter.as_ref().filter(|_| !entities.is_empty()).and_then(|(place, frequent)| {
+            let (field, value) = match place.get(entities) {
+                Value::Object(members) if *frequent => members.first()?.clone(),
+                Value::Object(members) => members.last()?.clone(),
+                _ => return None,
+            };
+            let value = value.text().unwrap_or_else(|| "null".to_owned());
+            Some(vec![PathValue { path: Path::from_keys([field]).ok()?, value }])
+        });
+        ReadRequest {
+            include_source: *include_source,
+            denull: *denull,
+            keep,
+            drop: paths(drop),
+            filters: filters.unwrap_or_default(),
+            sort: self.sort.map(|(field, descending)| Sort { field: field.to_owned(), descending }),
+            dedup: self.dedup,
+            dedup_key: paths(&self.key),
+            offset: self.window.0,
+            limit: self.window.1,
+            count: self.count,
+            ..ReadRequest::default()
+        }
+    }
+}
+
+/// How a request is asked: what is kept serves it from the second time on, by itself and in the plan that is explained.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Time {
+    First,
+    Second,
+    Explained,
+}
+
+/// The engines that are asked, and when. Without a cache all times are the first one.
+fn ways(lab: &Lab, keeps: bool) -> Vec<(&Engine, Time)> {
+    let [one, two] = &lab.engines;
+    match keeps {
+        true => vec![(one, Time::First), (two, Time::Second), (one, Time::Explained), (two, Time::Explained)],
+        false => vec![(two, Time::First)],
+    }
+}
+
+pub(super) fn select_positions(
+    lab: &Lab,
+    engine: &Engine,
+    reader: &VersionReader,
+    request: &ReadRequest,
+    time: Time,
+) -> Result<Vec<u64>, u64> {
+    let (reader, wanted) = (reader.clone(), Arc::new(request.clone()));
+    let selecting = async {
+        match time {
+            Time::First | Time::Second => engine.select(reader, wanted).await,
+            Time::Explained => engine.explain(reader, wanted).await.map(|(outcome, _)| outcome),
+        }
+    };
+    match lab.bench.runtime.block_on(selecting) {
+        Ok(Outcome::Count(count)) => Err(count),
+        Ok(Outcome::Selection(selection)) => Ok(match selection.positions() {
+            Positions::Range(range) => range.clone().collect(),
+            Positions::List(list) => list.clone(),
+        }),
+        Err(error) => panic!("{request:?} fails: {error}"),
+    }
+}
+
+pub(super) fn open(lab: &Lab, (path, written): &(ObjectPath, Written), cache: &PartCache) -> VersionReader {
+    let open = VersionReader::open(&lab.store, path, written.size_bytes, cache);
+    lab.bench.runtime.block_on(open).expect("opened")
+}
+
+fn check(
+    lab: &Lab,
+    readers: &[(&str, VersionReader)],
+    entities: &[Value],
+    request: &ReadRequest,
+) -> Result<(), TestCaseError> {
+    let expected = pipeline::window(pipeline::selected(entities, request), request);
+    let reshaped = pipeline::reshaped(entities, request);
+    for (name, reader) in readers {
+        for (engine, time) in ways(lab, *name == "kept") {
+            match select_positions(lab, engine, reader, request, time) {
+                Err(count) => prop_assert_eq!(count, expected.len() as u64, "{} {:?} {:?}", name, time, request),
+                Ok(positions) => {
+                    let found: Vec<&Value> = positions.iter().map(|position| &reshaped[*position as usize]).collect();
+                    let same = found.iter().zip(&expected).all(|(found, expected)| *found == expected);
+                    prop_assert!(
+                        same && found.len() == expected.len(),
+                        "{name} {time:?} {request:?}\n gives {positions:?}: {found:?}\n and not {expected:?}\n of {:?}",
+                        reader.layout().shredded_columns
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sets_and_orders_are_those_of_the_reference() {
+    let lab = Lab::new();
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(15), ..PropertyConfig::default() });
+    let ways = (0..4_usize, 0..3_usize);
+    let result = runner.run(&(entities(), vec(plan(), 8..16), ways), |(entities, plans, (rows, bounds))| {
+        let options = WriteOptions {
+            threads: 1,
+            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
+            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
+            ..WriteOptions::default()
+        };
+        let written = lab.write(&entities, &options);
+        // Without a cache nothing is kept, and so nothing is made to be kept.
+        let readers = [
+            ("kept", open(&lab, &written, &PartCache::new(1 << 30))),
+            ("not kept", open(&lab, &written, &PartCache::new(0))),
+        ];
+        for plan in &plans {
+            check(&lab, &readers, &entities, &plan.resolve(&entities))?;
+        }
+        Ok(())
+    });
+    no_failure(result);
+}
+
+/// A number that looks random and is always the same.
+fn scrambled(number: u64) -> u64 {
+    number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 20
+}
+
+/// Many rows in several row groups: enough that predicates leave rows to be found in a kept order, that keys are too
+/// many for a table, and that a path has too many values for codes.
+#[test]
+fn many_rows_are_as_few() {
+    let lab = Lab::new();
+    let count = 70_000;
+    let entity = |number: u64| {
+        let random = scrambled(number);
+        let text = format!(
+            r#"{{"_source":"{number}","many":{},"some":"{}","few":{},"pick":{},"unique":"u{random}","rare":{},"step":{},
+                "alike":"the same beginning{}","nested":{{"n":{}}}}}"#,
+            random % 300,
+            ["x", "X", "y", "ß", "", "null"][random as usize / 300 % 6],
+            ["1", "1.0", "null", "true", "\"1\"", "2"][random as usize / 1_800 % 6],
+            random % 3,
+            if number % 30_000 == 7 { "[1]".to_owned() } else { (random % 2_000).to_string() },
+            number / 100,
+            if number.is_multiple_of(9) { random % 50 } else { 7 },
+            random % 40,
+        );
+        Value::parse_entity(&text).expect("an entity")
+    };
+    let entities: Vec<Value> = (0..count).map(entity).collect();
+    let written = lab.write(&entities, &WriteOptions { row_group_rows: 9_000, ..WriteOptions::default() });
+    let readers = [
+        ("kept", open(&lab, &written, &PartCache::new(1 << 30))),
+        ("not kept", open(&lab, &written, &PartCache::new(0))),
+    ];
+    let mut compared = 0;
+    for query in [
+        "dedup=true&dedup_key=few,some",
+        "dedup=true&dedup_key=few,some&sort=many:desc",
+        "dedup=true&dedup_key=many,some&filter=pick:1",
+        "dedup=true&dedup_key=many,some,few,rare",
+        "dedup=true&dedup_key=many,some,few,rare&filter=pick:1",
+        "dedup=true&dedup_key=many,rare&sort=some",
+        "dedup=true&dedup_key=unique&count=true",
+        "dedup=true&dedup_key=unique&offset=69000&limit=30",
+        "dedup=true&dedup_key=unique,pick&offset=31&limit=5000",
+        "dedup=true&dedup_key=nested.n&limit=7",
+        "dedup=true&dedup_key=step,rare&offset=10",
+        "dedup=true&dedup_key=unique,few&filter=pick:2&count=true",
+        "dedup=true&keep_field=few,some&offset=3&limit=4",
+        "dedup=true&keep_field=few,some&denull=true",
+        "dedup=true&keep_field=few,rare&count=true",
+        "sort=many:desc&limit=120&offset=30",
+        "sort=many&limit=120&filter=pick:1",
+        "sort=many:desc&limit=50&filter=pick:1",
+        "sort=some:desc&limit=40&filter=pick:0&denull=true",
+        "sort=few&limit=60000&offset=100",
+        "sort=few:desc&limit=69990",
+        "sort=unique:desc&limit=10",
+        "sort=unique&limit=69000",
+        "sort=rare&limit=10",
+        "sort=step:desc&limit=5",
+        "sort=step&limit=5&offset=1000&filter=pick:2",
+        "sort=alike:desc&limit=20",
+        "sort=alike&limit=20&offset=30000",
+    ] {
+        let request = parse(query);
+        // The reference for many rows: by sets of texts, which serve because these values are written in few ways.
+        let expected = naive(&entities, &request);
+        for (name, reader) in &readers {
+            for (engine, time) in ways(&lab, *name == "kept") {
+                compared += 1;
+                match select_positions(&lab, engine, reader, &request, time) {
+                    Err(counted) => assert_eq!(counted, expected.len() as u64, "{query} {name} {time:?}"),
+                    Ok(found) => assert!(
+                        found == expected,
+                        "{query} {name} {time:?}: {} and {}, {:?} {:?}",
+                        found.len(),
+                        expected.len(),
+                        &found[..found.len().min(9)],
+                        &expected[..expected.len().min(9)]
+                    ),
+                }
+            }
+        }
+    }
+    assert_eq!(compared, 28 * 5);
+}
+
+pub(super) fn parse(query: &str) -> ReadRequest {
+    let mut request = ReadRequest::default();
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').expect("a parameter");
+        match name {
+            "dedup" => request.dedup = true,
+            "denull" => request.denull = true,
+            "count" => request.count = true,
+            "dedup_key" => request.dedup_key = Path::parse_list(value),
+            "keep_field" => request.keep = Path::parse_list(value),
+            "offset" => request.offset = value.parse().expect("a number"),
+            "limit" => request.limit = Some(value.parse().expect("a number")),
+            "filter" => {
+                let (path, value) = Path::parse_prefix(value).expect("a filter");
+                request.filters.push(PathValue { path, value: value.to_owned() });
+            }
+            "sort" => {
+                let (field, direction) = value.split_once(':').unwrap_or((value, "asc"));
+                request.sort = Some(Sort { field: field.to_owned(), descending: direction == "desc" });
+            }
+            other => panic!("{other}"),
+        }
+    }
+    request
+}
+
+/// The positions that a request selects among entities whose values have one spelling each, but `1.0`.
+fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
+    let value = |entity: &Value, field: &str| {
+        let value = entity.get(field).cloned();
+        let is_empty = matches!(&value, Some(Value::String(text)) if text.is_empty());
+        let value = value.filter(|value| !(request.denull && (*value == Value::Null || is_empty)));
+        value.map(|value| if value == Value::Number("1.0".to_owned()) { Value::Number("1".to_owned()) } else { value })
+    };
+    let mut positions: Vec<u64> = (0..entities.len() as u64).collect();
+    let entity = |position: &u64| &entities[*position as usize];
+    for filter in &request.filters {
+        positions.retain(|position| {
+            value(entity(position), &filter.path.keys()[0]).and_then(|value| value.text()) == Some(filter.value.clone())
+        });
+    }
+    if let Some(sort) = &request.sort {
+        let class = |value: &Option<Value>| match value {
+            Some(Value::Number(_)) => 0,
+            Some(Value::String(_)) => 1,
+            Some(Value::Bool(_)) => 2,
+            _ => 3,
+        };
+        let compare = |one: &u64, other: &u64| {
+            let (one, other) = (value(entity(one), &sort.field), value(entity(other), &sort.field));
+            let number = |value: &Value| value.text().expect("a number").parse::<f64>().expect("a number");
+            let ordering = class(&one).cmp(&class(&other)).then_with(|| match (&one, &other) {
+                (Some(one @ Value::Number(_)), Some(other)) => number(one).total_cmp(&number(other)),
+                (Some(Value::String(one)), Some(Value::String(other))) => one.cmp(other),
+                _ => std::cmp::Ordering::Equal,
+            });
+            let is_last = class(&one) == 3 || class(&other) == 3;
+            if sort.descending && !is_last { ordering.reverse() } else { ordering }
+        };
+        positions.sort_by(compare);
+    }
+    if request.dedup {
+        let paths = if request.dedup_key.is_empty() { &request.keep } else { &request.dedup_key };
+        let mut seen = std::collections::HashSet::new();
+        positions.retain(|position| {
+            // The only object has one field.
+            let key = paths.iter().map(|path| format!("{:?}", value(entity(position), &path.keys()[0])));
+            seen.insert(key.collect::<Vec<_>>())
+        });
+    }
+    let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
+    positions.into_iter().skip(request.offset as usize).take(limit).collect()
+}
+
+/// 30,000 entities in fifteen row groups.
+fn steps(lab: &Lab) -> (ObjectPath, Written) {
+    let entity = |number: u64| {
+        let text = format!(r#"{{"n":{number},"k":{},"t":"x{}","o":{{"p":[{}]}}}}"#, number % 7, number % 5, number % 3);
+        Value::parse_entity(&text).expect("an entity")
+    };
+    let entities: Vec<Value> = (0..30_000).map(entity).collect();
+    lab.write(&entities, &WriteOptions { row_group_rows: 2_000, ..WriteOptions::default() })
+}
+
+/// What a scan did, and how many columns it looked at.
+fn explained(lab: &Lab, engine: &Engine, reader: &VersionReader, query: &str) -> (ScanUse, u64) {
+    let metrics = Arc::new(ReaderMetrics::default());
+    let explained = engine.explain(reader.observed(metrics.clone()), Arc::new(parse(query)));
+    let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
+    let columns = metrics.columns.get();
+    (explained.scan.expect("a scan"), columns.hits + columns.misses)
+}
+
+fn access(of: Option<KeyUse>) -> AccessName {
+    of.expect("keys").access
+}
+
+#[test]
+fn what_is_kept_is_read_off_and_weighs_what_the_answer_does() {
+    let lab = Lab::new();
+    let reader = open(&lab, &steps(&lab), &PartCache::new(1 << 30));
+    let work = |query: &str| lab.bench.runtime.block_on(cost::work_bytes(&reader, &parse(query)));
+    let [engine, _] = &lab.engines;
+
+    let query = "sort=n:desc&limit=5&offset=10";
+    let before = work(query);
+    assert!(before >= 64 * 30_000, "{before}");
+    let (first, columns) = explained(&lab, engine, &reader, query);
+    assert!(access(first.sort) == AccessName::KeptOrder && columns > 0);
+    let (second, columns) = explained(&lab, engine, &reader, query);
+    assert_eq!((access(second.sort), columns), (AccessName::KeptOrder, 0));
+    assert_eq!((second.row_groups.scanned, second.row_groups.not_reached, second.rows_selected), (0, 15, 15));
+    assert!(work(query) < 1_000, "{}", work(query));
+    // The same order serves the other direction, and conditions that select many.
+    assert_eq!(explained(&lab, engine, &reader, "sort=n&limit=3").1, 0);
+    let (many, _) = explained(&lab, engine, &reader, "sort=n&limit=3&filter=k:1");
+    let (few, _) = explained(&lab, engine, &reader, "sort=n&limit=3&filter=n:77");
+    assert_eq!((access(many.sort), access(few.sort)), (AccessName::KeptOrder, AccessName::ShreddedColumn));
+
+    for (query, source, groups) in [
+        ("dedup=true&dedup_key=k,t", AccessName::Codes, 35),
+        ("dedup=true", AccessName::StoredHashes, 30_000),
+        ("dedup=true&dedup_key=o", AccessName::Codes, 3),
+        ("dedup=true&denull=true&dedup_key=o", AccessName::Documents, 3),
+        ("dedup=true&dedup_key=n", AccessName::Codes, 30_000),
+    ] {
+        let before = work(query);
+        let (first, _) = explained(&lab, engine, &reader, query);
+        assert_eq!((access(first.dedup), first.rows_selected), (source, groups), "{query}");
+        let (second, columns) = explained(&lab, engine, &reader, query);
+        assert_eq!((access(second.dedup), second.rows_selected), (AccessName::KeptSet, groups), "{query}");
+        assert_eq!((second.row_groups.scanned, columns), (0, 0), "{query}");
+        assert_eq!(second.duplicates_left_out, Some(30_000 - groups), "{query}");
+        let counted = work(&format!("{query}&count=true"));
+        assert!(work(query) <= before && counted < 100, "{query}: {before}, {}, {counted}", work(query));
+    }
+    assert_eq!(work("dedup=true&dedup_key=k,t"), 16 * 35);
+}
+
+#[test]
+fn an_order_is_not_made_without_room_or_memory_for_it() {
+    let lab = Lab::new();
+    let file = steps(&lab);
+    let [engine, _] = &lab.engines;
+    let query = "sort=n:desc&limit=5";
+    // Statistics tell where the first lie: all others are left out.
+    let small = open(&lab, &file, &PartCache::new(100_000));
+    for _ in 0..2 {
+        let (scan, _) = explained(&lab, engine, &small, query);
+        assert_eq!(access(scan.sort), AccessName::ShreddedColumn);
+        assert_eq!((scan.row_groups.scanned, scan.row_groups.pruned_by_order), (1, 14));
+    }
+    let reader = open(&lab, &file, &PartCache::new(1 << 30));
+    let narrow = lab.engine(2, 64 << 20, Duration::from_secs(60));
+    let held = narrow.reserve("others", 63 << 20).expect("memory");
+    assert_eq!(access(explained(&lab, &narrow, &reader, query).0.sort), AccessName::ShreddedColumn);
+    assert_eq!(narrow.memory_bytes(), 63 << 20);
+    drop(held);
+    assert_eq!(access(explained(&lab, &narrow, &reader, query).0.sort), AccessName::KeptOrder);
+    assert_eq!(narrow.memory_bytes(), 0);
+}
+
+#[test]
+fn an_order_that_is_given_up_holds_no_memory_and_is_made_by_the_next_query() {
+    let lab = Lab::new();
+    let file = steps(&lab);
+    let request = Arc::new(parse("sort=n:desc&limit=5"));
+    let [engine, _] = &lab.engines;
+    for patience_us in [0, 50, 200, 500, 1_000, 2_000, 4_000] {
+        let reader = open(&lab, &file, &PartCache::new(1 << 30));
+        lab.bench.runtime.block_on(async {
+            let selecting = engine.select(reader.clone(), request.clone());
+            let _ = tokio::time::timeout(Duration::from_micros(patience_us), selecting).await;
+            while engine.memory_bytes() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let found = select_positions(&lab, engine, &reader, &request, Time::First);
+        assert_eq!(found, Ok(vec![29_999, 29_998, 29_997, 29_996, 29_995]));
+    }
+}

@@ -1,0 +1,141 @@
+//! The POST after a refresh, as a receiver gets it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use strata_ingest::net::{AddressPolicy, Outgoing};
+use strata_service::webhook::{RefreshEvent, WebhookSender};
+use strata_testing::loopback;
+use strata_testing::loopback_server::{LoopbackServer, Reply, ok, redirect, with_status};
+use strata_types::ids::DatasetId;
+use strata_types::secret::Secret;
+use strata_types::version::VersionNumber;
+
+const BODY: &str = r#"{"dataset_id":7,"dataset_name":"Größe \"x\"","version":3,"entity_count":250,"refreshed_at":"2026-01-02T03:04:05.678Z"}"#;
+
+fn event() -> RefreshEvent {
+    RefreshEvent {
+        dataset_id: DatasetId::new(7),
+        dataset_name: "Größe \"x\"".to_owned(),
+        version: VersionNumber::new(3),
+        entity_count: 250,
+        refreshed_at: "2026-01-02T03:04:05.678Z".parse().expect("a time"),
+    }
+}
+
+fn sender(timeout: Duration) -> WebhookSender {
+    WebhookSender::try_new(loopback(), timeout).expect("a sender")
+}
+
+async fn send(url: &str, secret: Option<&str>) -> Option<u16> {
+    let secret = secret.map(|secret| Secret::from_stored(secret.to_owned()));
+    sender(Duration::from_secs(10)).send(url, secret.as_ref(), &event()).await.ok()
+}
+
+/// HMAC-SHA256 from its definition (RFC 2104), on nothing but the hash.
+fn hmac(secret: &[u8], body: &[u8]) -> String {
+    let mut key = [0_u8; 64];
+    match secret.len() {
+        0..=64 => key[..secret.len()].copy_from_slice(secret),
+        _ => key[..32].copy_from_slice(&Sha256::digest(secret)),
+    }
+    let inner = Sha256::new().chain_update(key.map(|byte| byte ^ 0x36)).chain_update(body).finalize();
+    let outer = Sha256::new().chain_update(key.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize();
+    outer.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}
+
+#[tokio::test]
+async fn one_post_with_the_event_and_its_signature() {
+    let server = LoopbackServer::start(|_| ok("", b"thanks"));
+    let long = "s".repeat(100);
+    for secret in ["whsec_1", "ключ", &long] {
+        assert_eq!(send(&server.url("/hook?a=b"), Some(secret)).await, Some(200));
+        let received = server.take_received();
+        assert_eq!(received.len(), 1, "exactly one");
+        let request = &received[0];
+        assert_eq!((request.method.as_str(), request.target.as_str()), ("POST", "/hook?a=b"));
+        assert_eq!(String::from_utf8_lossy(&request.body), BODY);
+        assert_eq!(request.header("content-type"), Some("application/json"));
+        assert_eq!(request.header("x-service-signature"), Some(&*hmac(secret.as_bytes(), &request.body)));
+        assert!(request.header("user-agent").is_some_and(|agent| agent.starts_with("strata/")));
+    }
+}
+
+#[tokio::test]
+async fn without_a_secret_there_is_no_signature() {
+    let server = LoopbackServer::start(|_| ok("", b""));
+    assert_eq!(send(&server.url("/"), None).await, Some(200));
+    assert_eq!(server.received()[0].header("x-service-signature"), None);
+}
+
+#[tokio::test]
+async fn every_status_is_recorded_and_none_leads_to_another_request() {
+    let server = LoopbackServer::start(|request| match request.target.as_str() {
+        "/elsewhere" => redirect("/there"),
+        path => Reply::Bytes(with_status(&format!("{} Status", &path[1..]), "Retry-After: 0\r\n", b"no")),
+    });
+    for status in [200, 204, 304, 307, 308, 400, 401, 404, 408, 410, 425, 429, 500, 502, 503] {
+        let path = format!("/{status}");
+        assert_eq!(send(&server.url(&path), None).await, Some(status));
+        let targets: Vec<String> = server.take_received().into_iter().map(|request| request.target).collect();
+        assert_eq!(targets, [path]);
+    }
+    assert_eq!(send(&server.url("/elsewhere"), None).await, Some(302));
+    assert_eq!(server.received().len(), 1, "the redirect is not followed");
+}
+
+#[tokio::test]
+async fn without_an_answer_there_is_no_status_and_no_second_try() {
+    let server = LoopbackServer::start(|request| match request.target.as_str() {
+        "/hang-up" => Reply::Bytes(Vec::new()),
+        "/half" => Reply::Bytes(b"HTTP/1.1 200".to_vec()),
+        "/nonsense" => Reply::Bytes(b"220 SMTP ready\r\n".to_vec()),
+        _ => Reply::Stall(Vec::new()),
+    });
+    for path in ["/hang-up", "/half", "/nonsense"] {
+        assert_eq!(send(&server.url(path), None).await, None, "{path}");
+        assert_eq!(server.take_received().len(), 1, "{path}");
+    }
+    let impatient = sender(Duration::from_millis(100));
+    assert_eq!(impatient.send(&server.url("/stall"), None, &event()).await.ok(), None);
+    // A port on which nothing listens, a name that does not exist, and no URL at all.
+    let gone = LoopbackServer::start(|_| ok("", b"")).url("/");
+    for url in [&*gone, "http://receiver.invalid/", "receiver"] {
+        assert_eq!(send(url, None).await, None, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_an_answer_is_not_waited_for() {
+    let server = LoopbackServer::start(|request| match request.target.as_str() {
+        "/stall" => Reply::Stall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\n".to_vec()),
+        _ => {
+            let mut answer = b"HTTP/1.1 201 Created\r\nContent-Length: 100000000\r\n\r\n".to_vec();
+            answer.resize(1 << 20, b'x');
+            Reply::Stall(answer)
+        }
+    });
+    let impatient = sender(Duration::from_secs(3));
+    assert_eq!(impatient.send(&server.url("/stall"), None, &event()).await.ok(), Some(202));
+    // This one would stall for ever after the first part; the bound ends it.
+    assert_eq!(send(&server.url("/endless"), None).await, Some(201));
+}
+
+#[tokio::test]
+async fn receivers_are_held_to_public_addresses() {
+    let server = LoopbackServer::start(|_| ok("", b""));
+    let strict = Outgoing::new(AddressPolicy::default());
+    let sender = WebhookSender::try_new(strict, Duration::from_secs(10)).expect("a sender");
+    for url in [server.url("/"), format!("http://localhost:{}/", server.port()), "ftp://a.test/".to_owned()] {
+        assert!(sender.check(&url).await.is_err(), "{url}");
+        assert_eq!(sender.send(&url, None, &event()).await.ok(), None, "{url}");
+    }
+    assert_eq!(server.received().len(), 0, "nothing was sent");
+    assert!(sender.check("https://receiver.invalid/hook").await.is_ok());
+    let error = sender.check("http://10.0.0.1/").await.expect_err("a private address").to_string();
+    assert!(error.contains("10.0.0.1 is a private address") && error.contains("net.allow"), "{error}");
+}

@@ -1,0 +1,88 @@
+//! Tests that run on SQLite and on PostgreSQL, and a database of either.
+
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use strata_catalog::Catalog;
+use tempfile::TempDir;
+
+use crate::postgres::Postgres;
+
+/// Makes every case a test on each database: `on_both_databases! { Fixture: case … }`. The fixture is in the scope of
+/// whoever uses this; it has the constructors `sqlite` and `postgres`.
+#[macro_export]
+macro_rules! on_both_databases {
+    ($fixture:ident: $($case:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$case(super::$fixture::sqlite().await).await;
+            })*
+        }
+        mod postgresql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$case(super::$fixture::postgres().await).await;
+            })*
+        }
+    };
+}
+pub use on_both_databases;
+
+/// A new, empty database of one engine. Raw SQL arranges what the catalog has no method for yet, and sees
+/// what it wrote.
+pub struct Database {
+    pub url: String,
+    pub raw: Raw,
+}
+
+pub enum Raw {
+    Sqlite { pool: SqlitePool, _directory: TempDir },
+    Postgres { pool: PgPool, _server: Arc<Postgres> },
+}
+
+impl Database {
+    pub async fn sqlite() -> Database {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/new/catalog.db", directory.path().display());
+        let pool = SqlitePool::connect_lazy(&url).unwrap();
+        Database { url, raw: Raw::Sqlite { pool, _directory: directory } }
+    }
+
+    pub async fn postgres() -> Database {
+        let server = Postgres::shared();
+        let url = server.create_database().await;
+        let pool = PgPool::connect_lazy(&url).unwrap();
+        Database { url, raw: Raw::Postgres { pool, _server: server } }
+    }
+
+    pub async fn open(&self) -> Catalog {
+        Catalog::open(&self.url).await.unwrap()
+    }
+
+    pub async fn execute(&self, sql: &str) {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match &self.raw {
+            Raw::Sqlite { pool, .. } => drop(sqlx::raw_sql(sql).execute(pool).await.unwrap()),
+            Raw::Postgres { pool, .. } => drop(sqlx::raw_sql(sql).execute(pool).await.unwrap()),
+        }
+    }
+
+    /// The rows of a query with one text column.
+    pub async fn texts(&self, sql: &str) -> Vec<Option<String>> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match &self.raw {
+            Raw::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Raw::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+        }
+    }
+
+    /// The one number that a query yields.
+    pub async fn number(&self, sql: &str) -> i64 {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match &self.raw {
+            Raw::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Raw::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Pages of the dashboard, parsed as browsers parse them, and what holds of every one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use scraper::{ElementRef, Html, Selector};
+
+use crate::service::Answer;
+
+/// What a page may load and do.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; \
+                      frame-ancestors 'none'; base-uri 'none'";
+
+/// A page.
+pub struct Page {
+    pub html: Html,
+    pub text: String,
+}
+
+/// Elements that a selector finds.
+pub fn select<'a>(html: &'a Html, selector: &str) -> Vec<ElementRef<'a>> {
+    let parsed = Selector::parse(selector).expect("a selector");
+    html.select(&parsed).collect()
+}
+
+/// What every answer of the dashboard tells browsers.
+#[track_caller]
+pub fn is_guarded(answer: &Answer) {
+    assert_eq!(answer.header("content-security-policy"), Some(POLICY));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(answer.header("referrer-policy"), Some("same-origin"));
+}
+
+impl Page {
+    /// The page of an answer with this status: well-formed, accessible, and without anything that runs but our script.
+    #[track_caller]
+    pub fn of(answer: &Answer, status: u16) -> Page {
+        assert_eq!((answer.status, answer.whole), (status, true), "{}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+        is_guarded(answer);
+        let control = answer.header("cache-control").expect("a rule for caches");
+        assert!(matches!(control, "private, no-cache" | "private, no-store"), "{control}");
+        let text = answer.text().to_owned();
+        // As without scripts: what is there for that alone is part of the page.
+        let html = Html::parse_document(&text.replace("<noscript>", "").replace("</noscript>", ""));
+        assert!(html.errors.is_empty(), "{:?}: {text}", html.errors);
+        if text.contains("<datalist") {
+            // With scripts, a `noscript` is text.
+            assert!(select(&Html::parse_document(&text), "datalist noscript").is_empty(), "options only: {text}");
+        }
+        let page = Page { html, text };
+        page.runs_nothing_else();
+        page.is_accessible();
+        page
+    }
+
+    pub fn select(&self, selector: &str) -> Vec<ElementRef<'_>> {
+        select(&self.html, selector)
+    }
+
+    /// The only element that a selector finds.
+    #[track_caller]
+    pub fn one(&self, selector: &str) -> ElementRef<'_> {
+        let found = self.select(selector);
+        assert_eq!(found.len(), 1, "{selector}: {}", self.text);
+        found[0]
+    }
+
+    /// The text of the only element that a selector finds, on one line.
+    #[track_caller]
+    pub fn words(&self, selector: &str) -> String {
+        words(self.one(selector))
+    }
+
+    /// The texts of all elements that a selector finds.
+    pub fn all_words(&self, selector: &str) -> Vec<String> {
+        self.select(selector).into_iter().map(words).collect()
+    }
+
+    /// Where the links lead, each once, in their order.
+    pub fn links(&self) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let links = self.select("a[href]").into_iter().filter_map(|link| link.attr("href"));
+        let links = links.filter(|link| !link.starts_with('#')).map(str::to_owned);
+        links.filter(|link| seen.insert(link.clone())).collect()
+    }
+
+    /// Where the link with this text leads.
+    #[track_caller]
+    pub fn link(&self, text: &str) -> String {
+        let found = self.select("a[href]").into_iter().find(|link| words(*link) == text);
+        let found = found.unwrap_or_else(|| panic!("no link {text:?}: {}", self.text));
+        found.attr("href").expect("a target").to_owned()
+    }
+
+    fn runs_nothing_else(&self) {
+        // One script, ours, and none within the page.
+        let script = self.one("script");
+        let source = script.attr("src").unwrap_or_default();
+        assert!(source.starts_with("/ui/assets/island-") && script.inner_html().is_empty(), "{}", script.html());
+        for selector in ["style", "iframe", "object", "embed", "base", "link[rel=preload]"] {
+            assert!(self.select(selector).is_empty(), "{selector}");
+        }
+        for element in self.select("*") {
+            for (name, value) in element.value().attrs() {
+                assert!(!name.starts_with("on") && name != "style", "{name}={value}");
+                if matches!(name, "href" | "action" | "src") {
+                    assert!(!value.contains(char::is_whitespace), "{name}={value}");
+                    let ours = value.starts_with('/') && !value.starts_with("//");
+                    let is_icon = value.starts_with("data:image/svg+xml,") && element.value().name() == "link";
+                    let is_outside = element.value().name() == "a"
+                        && (value.starts_with("https://") || value.starts_with("http://"))
+                        && element.attr("rel") == Some("noopener noreferrer nofollow");
+                    assert!(ours || is_icon || is_outside || value.starts_with('#'), "{name}={value}");
+                }
+            }
+        }
+    }
+
+    fn is_accessible(&self) {
+        assert_eq!(self.one("html").attr("lang"), Some("en"));
+        for selector in ["head > title", "h1", "main#main", "header nav[aria-label]", "footer", "a.skip[href='#main']"]
+        {
+            self.one(selector);
+        }
+        let mut ids = BTreeMap::new();
+        for element in self.select("[id]") {
+            let id = element.attr("id").expect("an id");
+            assert!(ids.insert(id.to_owned(), ()).is_none(), "two elements have the id {id}");
+        }
+        let labels: BTreeSet<_> = self.select("label[for]").iter().filter_map(|label| label.attr("for")).collect();
+        for control in self.select("input:not([type=hidden]), select, textarea") {
+            let within =
+                control.ancestors().filter_map(ElementRef::wrap).any(|parent| parent.value().name() == "label");
+            let labelled = control.attr("id").is_some_and(|id| labels.contains(id));
+            assert!(within || labelled, "no label: {}", control.html());
+        }
+        for name in ["aria-labelledby", "aria-describedby", "list"] {
+            for element in self.select(&format!("[{name}]")) {
+                for id in element.attr(name).expect("names").split_whitespace() {
+                    assert!(ids.contains_key(id), "{name}={id} names nothing");
+                }
+            }
+        }
+        for button in self.select("button, a[href]") {
+            let named = !words(button).is_empty() || button.attr("aria-label").is_some();
+            assert!(named, "no name: {}", button.html());
+        }
+        for head in self.select("th") {
+            assert!(head.attr("scope").is_some(), "{}", head.html());
+        }
+    }
+}
+
+/// The texts of an element, on one line.
+pub fn words(element: ElementRef<'_>) -> String {
+    element.text().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}

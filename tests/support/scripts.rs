@@ -1,0 +1,69 @@
+//! Programs and scripts beside the tests: those that `tests/run` installs, and those of the pages.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::binary::{self, target_directory};
+use crate::machine::Machine;
+use crate::pages::{ROOT, between};
+
+/// One of the programs that `tests/run` installs.
+pub fn tool(name: &str) -> Command {
+    // Beside the directory for the tests' own files, which is in the target directory.
+    let program = target_directory().join("python-tools").join("bin").join(name);
+    assert!(program.exists(), "{} is missing; ./tests/run installs it", program.display());
+    Command::new(program)
+}
+
+/// The directory with the npm packages that `tests/run` installs.
+pub fn node_tools() -> PathBuf {
+    let directory = target_directory().join("node-tools");
+    let packages = directory.join("node_modules");
+    assert!(packages.exists(), "{} is missing; ./tests/run installs it", packages.display());
+    directory
+}
+
+/// One of their programs.
+pub fn node_tool(name: &str) -> Command {
+    Command::new(node_tools().join("node_modules/.bin").join(name))
+}
+
+pub fn tools_file(name: &str) -> PathBuf {
+    Path::new(ROOT).join("tests/tools").join(name)
+}
+
+/// Ten free ports. They are below the range from which the system gives ports to connections and to `127.0.0.1:0`, so
+/// that no other test gets one of them before a script listens on it.
+pub fn free_ports() -> Vec<String> {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    loop {
+        let first = NEXT.fetch_add(10, Ordering::Relaxed);
+        let ports = first..first + 10;
+        if ports.clone().all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return ports.map(|port| port.to_string()).collect();
+        }
+    }
+}
+
+/// Runs a script of a page, from between its marks, in the machine's directory, with other ports than it names.
+#[track_caller]
+pub fn paste<const N: usize>(machine: &Machine, path: &str, mark: &str, ports: [&str; N]) -> String {
+    let script = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
+    let script = script.trim_start_matches("```sh").trim_end_matches("```").to_owned();
+    let script = ports.iter().zip(free_ports()).fold(script, |script, (port, free)| script.replace(port, &free));
+
+    // Whatever fails, nothing of it goes on running.
+    let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
+    let mut command = Command::new("bash");
+    let binaries = binary::path().parent().expect("a directory").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binaries).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(paths).expect("a path"));
+    let output = command.args(["-euo", "pipefail", "-c", &script]).current_dir(machine.path("")).stdin(Stdio::null());
+    let output = output.output().expect("bash runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    printed.into_owned()
+}

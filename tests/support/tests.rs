@@ -1,0 +1,59 @@
+//! The integration tests that there are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::pages::ROOT;
+
+/// The crates that have tests in a folder of their name in `tests/`.
+const CRATES: [&str; 11] =
+    ["catalog", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "query", "service"];
+
+/// The path of a test's module: that which `cargo test` prints, below the name of the crate for a crate's own tests.
+fn module_of(prefix: Option<&str>, root: &Path, file: &Path) -> String {
+    let relative = file.strip_prefix(root).expect("below the root").with_extension("");
+    let names = relative.iter().map(|name| name.to_string_lossy()).filter(|name| name != "mod" && name != "main");
+    prefix.map(Into::into).into_iter().chain(names).collect::<Vec<_>>().join("::")
+}
+
+/// Every function of the integration tests, tests among them: `module::name` for those in `tests/it`, and
+/// `crate::module::name` for those in `tests/<crate>`.
+pub fn tests() -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
+    tests_below(None, &Path::new(ROOT).join("tests/it"), &mut tests);
+    for crate_name in CRATES {
+        tests_below(Some(crate_name), &Path::new(ROOT).join("tests").join(crate_name), &mut tests);
+    }
+    tests
+}
+
+fn tests_below(prefix: Option<&str>, root: &Path, tests: &mut BTreeSet<String>) {
+    let mut files = Vec::new();
+    sources(root, &mut files);
+    for file in files {
+        let module = module_of(prefix, root, &file);
+        let text = fs::read_to_string(&file).expect("a source");
+        for line in text.lines().map(str::trim_start) {
+            let line = line.strip_prefix("pub ").unwrap_or(line);
+            let line = line.strip_prefix("async ").unwrap_or(line);
+            if let Some(rest) = line.strip_prefix("fn ") {
+                let name: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
+                let names = [module.as_str(), &name];
+                tests.insert(names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("::"));
+            }
+        }
+    }
+}
+
+/// The files of Rust below a directory.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A store over a network, as far as waiting goes: requests that are made at the same time are answered together.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use object_store::GetRange;
+
+use crate::watched_store::{Request, Watch};
+
+/// Requests are answered when nobody has made another one for so long. Work between two requests takes less, on a busy
+/// machine, too.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A request for a range of an object, and the wave that it was answered with, from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub range: Range<u64>,
+    pub wave: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: Vec<Asked>,
+    wave: usize,
+    last: Option<Instant>,
+    /// Ranges from here on cannot be read.
+    broken: Option<Range<u64>>,
+}
+
+/// What a [`Watched`](crate::watched_store::Watched) store is asked for. Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct Waves(Arc<Mutex<State>>);
+
+impl Waves {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was asked for since this was called last.
+    pub fn asked(&self) -> Vec<Asked> {
+        let mut state = self.state();
+        state.wave = 0;
+        std::mem::take(&mut state.asked)
+    }
+
+    /// From now on requests that touch these bytes fail.
+    pub fn break_bytes(&self, range: Option<Range<u64>>) {
+        self.state().broken = range;
+    }
+
+    async fn pass(&self, range: Range<u64>) -> object_store::Result<()> {
+        let (mine, broken) = {
+            let mut state = self.state();
+            let wave = state.wave;
+            state.last = Some(Instant::now());
+            let broken =
+                state.broken.as_ref().is_some_and(|broken| broken.start < range.end && range.start < broken.end);
+            state.asked.push(Asked { range, wave });
+            (wave, broken)
+        };
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let mut state = self.state();
+            if state.wave == mine && state.last.is_none_or(|last| last.elapsed() >= QUIET) {
+                state.wave += 1;
+            }
+            if state.wave > mine {
+                break;
+            }
+        }
+        match broken {
+            true => Err(object_store::Error::Generic { store: "waves", source: "these bytes are broken".into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// How many waves there were.
+pub fn waves(asked: &[Asked]) -> usize {
+    asked.iter().map(|asked| asked.wave + 1).max().unwrap_or(0)
+}
+
+#[async_trait]
+impl Watch for Waves {
+    async fn before(&self, request: Request<'_>) -> object_store::Result<()> {
+        match request {
+            Request::Get(options) => match &options.range {
+                Some(GetRange::Bounded(range)) => self.pass(range.clone()).await,
+                _ => Ok(()),
+            },
+            Request::Put | Request::Upload => Ok(()),
+        }
+    }
+}
