@@ -4,6 +4,7 @@ mod cold;
 mod columns;
 mod edited;
 mod exact;
+mod examples;
 mod keyword_index;
 mod long_keys;
 mod many_conditions;
