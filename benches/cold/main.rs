@@ -31,7 +31,7 @@ use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{AnswerBody, App, Authorization, Client, ReadTarget};
+use strata_service::{AnswerBody, App, Authorization, AuthorizedRead, Client, ReadTarget, Requester};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -194,9 +194,12 @@ fn read(arguments: &[String]) {
         let work = async move {
             let started = Instant::now();
             let lookup = app.lookups().find(&target).await.expect("the catalog answers");
-            let admitted =
-                lookup.admit(Authorization::None, Client::Unspecified, request.alt).expect("a public dataset");
-            let answer = app.reads().answer(&admitted, request.into(), ContentCoding::Identity).await;
+            let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
+            let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
+            let answer = app
+                .reads()
+                .respond(AuthorizedRead::new(&admitted, &std::sync::Arc::new(request)), ContentCoding::Identity)
+                .await;
             let answer = answer.expect("an answer");
             let total = answer.total;
             drain(answer.body).await;

@@ -46,7 +46,7 @@ use clap::Parser;
 use futures::StreamExt;
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{Answer, AnswerBody, App, Authorization, ReadTarget};
+use strata_service::{Answer, AnswerBody, App, Authorization, AuthorizedRead, ReadTarget, Requester};
 use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionSelector;
@@ -416,9 +416,12 @@ impl Bench {
 /// A read of the public dataset, as the endpoint does it.
 async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
     let lookup = app.lookups().find(target).await.expect("the catalog answers");
-    let admitted =
-        lookup.admit(Authorization::None, strata_service::Client::Unspecified, request.alt).expect("a public dataset");
-    app.reads().answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
+    let anyone = Requester::Client { client: strata_service::Client::Unspecified, authorization: Authorization::None };
+    let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
+    app.reads()
+        .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
+        .await
+        .expect("an answer")
 }
 
 /// A request's parameters, as the read endpoint parses them.

@@ -31,7 +31,8 @@ use sha2::{Digest, Sha256};
 use strata_encode::ContentCoding;
 use strata_http::params;
 use strata_service::{
-    AnswerBody, App, Authorization, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
+    AnswerBody, App, Authorization, AuthorizedRead, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
+    Requester,
 };
 use strata_types::dataset::DatasetChange;
 use strata_types::ids::DatasetId;
@@ -244,10 +245,15 @@ impl Bench {
             version: VersionSelector::Number(imported.version),
         };
         let lookup = self.app.lookups().find(&target).await.expect("the catalog answers");
-        let admitted = lookup.admit(Authorization::None, Client::Unspecified, false).expect("a public dataset");
+        let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
+        let admitted = lookup.authorize(anyone, false).expect("a public dataset");
         let count = request.count;
-        let answer =
-            self.app.reads().answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer");
+        let answer = self
+            .app
+            .reads()
+            .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
+            .await
+            .expect("an answer");
         if count {
             return answer.total.to_le_bytes().to_vec();
         }

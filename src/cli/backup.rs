@@ -10,7 +10,7 @@ use strata_service::{self as service, App, BackedUp, BackupFiles, Restored};
 
 use super::check::with_findings;
 use super::error::CliError;
-use super::{format_bytes, format_files, print_sum};
+use super::{format_size, print_sum};
 
 /// Copy the metadata database and all files, even while a server is running
 ///
@@ -62,11 +62,10 @@ pub(super) async fn back_up(app: &App, arguments: BackupArguments) -> Result<(),
         Ok(Box::pin(app.maintenance().backup(&directory, files, damaged, &mut tell)).await?)
     });
     let BackedUp { files, bytes, linked, damaged } = backed_up.await?;
-    let (directory, more) = (directory.display().to_string(), more_damaged(damaged));
+    let directory = directory.display().to_string();
     let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged });
-    let text =
-        format!("backed up {} ({}) to {directory}: {linked} linked{more}\n", format_files(files), format_bytes(bytes));
-    print_sum(json, &sum, text)?;
+    let size = format_size(files, bytes);
+    print_sum(json, &sum, format!("backed up {size} to {directory}: {linked} linked{}\n", more_damaged(damaged)))?;
     let what = "the backup was created, but it contains";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
@@ -79,11 +78,10 @@ pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Resu
         Ok(Box::pin(service::restore(&config, &directory, damaged, &mut tell)).await?)
     });
     let Restored { files, bytes, copied, damaged } = restored.await?;
-    let (directory, more) = (directory.display().to_string(), more_damaged(damaged));
+    let directory = directory.display().to_string();
     let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged });
-    let text =
-        format!("restored {} ({}) from {directory}: {copied} copied{more}\n", format_files(files), format_bytes(bytes));
-    print_sum(json, &sum, text)?;
+    let size = format_size(files, bytes);
+    print_sum(json, &sum, format!("restored {size} from {directory}: {copied} copied{}\n", more_damaged(damaged)))?;
     let what = "the backup was restored, but it contains";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }

@@ -8,7 +8,7 @@ use strata_service::{App, CheckDepth, Checked, Finding, OnDamage};
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::or_interrupted;
-use super::{format_bytes, format_files, json_line, print, print_sum};
+use super::{format_bytes, format_size, json_line, print, print_sum};
 
 /// Verify the metadata database and every recorded file
 ///
@@ -51,9 +51,8 @@ pub(super) async fn run(app: &App, Arguments { quick, json }: Arguments) -> Resu
     printed?;
     let Checked { files, bytes, damaged, unnamed } = checked;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed });
-    let (files, bytes) = (format_files(files), format_bytes(bytes));
-    let text = format!("checked {files} ({bytes}): {damaged} damaged, {unnamed} unnamed\n");
-    print_sum(json, &sum, text)?;
+    let size = format_size(files, bytes);
+    print_sum(json, &sum, format!("checked {size}: {damaged} damaged, {unnamed} unnamed\n"))?;
     if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { damaged }) }
 }
 

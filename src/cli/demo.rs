@@ -58,7 +58,8 @@ pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
 }
 
 fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
-    let (password, token) = (credentials.password.expose(), credentials.token.expose());
+    let password = credentials.password.expose();
+    let token = credentials.token.expose();
     format!(
         "The owner of these datasets is {DEMO_OWNER} (password: {password}). The password changes each time you start \
          the demo.\nTo make calls as this owner:\n\n  \

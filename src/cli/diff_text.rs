@@ -87,7 +87,8 @@ impl Report {
         let [v1, v2] = diff.versions;
         let name = visible(diff.dataset.name.as_str());
         let alternate = if diff.alt { "the alternate of " } else { "" };
-        let (total_v1, total_v2) = (entities(total_v1), entities(total_v2));
+        let total_v1 = entities(total_v1);
+        let total_v2 = entities(total_v2);
         let heading = format!("{name}: version {v1} ({total_v1}) and {alternate}version {v2} ({total_v2})");
         let palette = &self.palette;
         format!(
@@ -102,14 +103,16 @@ impl Report {
     /// One record, as it is in JSON.
     pub(super) fn record(&self, record: &[u8]) -> String {
         let member = |name| strata_json::member(record, name).unwrap_or_default();
-        let (v1, v2) = (member("v1"), member("v2"));
+        let v1 = member("v1");
+        let v2 = member("v2");
         let change = match (v1, v2) {
             (b"null", _) => ChangeType::Added,
             (_, b"null") => ChangeType::Subtracted,
             _ => ChangeType::Modified,
         };
         let style = self.palette.of(change);
-        let (id, source) = (string(member("id")), string(member("source")));
+        let id = string(member("id"));
+        let source = string(member("source"));
         let mut text = format!("\n{} {}", Painted(style, sign(change)), Painted(style, id));
         if !source.is_empty() {
             // Writing to a string does not fail.
@@ -137,7 +140,8 @@ impl Report {
 
     fn fields(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
         let names = |entity| strata_json::members(entity).map(|(name, _)| name.raw()).collect::<HashSet<_>>();
-        let (ones, others) = (names(v1), names(v2));
+        let ones = names(v1);
+        let others = names(v2);
         let mut fields = Cursor::new(field_diffs);
         fields.enter();
         while fields.next_element() {
@@ -160,7 +164,8 @@ impl Report {
                 }
                 (true, true) => {
                     let (old, new) = cut_both(&value("v1"), &value("v2"), self.lengths.value);
-                    let (old, new) = (Painted(self.palette.subtracted, old), Painted(self.palette.added, new));
+                    let old = Painted(self.palette.subtracted, old);
+                    let new = Painted(self.palette.added, new);
                     (ChangeType::Modified, format!("{old} → {new}"))
                 }
             };
@@ -173,7 +178,8 @@ impl Report {
         if page.limit == Some(0) {
             return String::new();
         }
-        let (all, shown) = (diff.count(page.change_type), diff.page_count(page));
+        let all = diff.count(page.change_type);
+        let shown = diff.page_count(page);
         let kind = page.change_type.map(|change_type| format!(" {}", change_type.name())).unwrap_or_default();
         let left = all.saturating_sub(page.offset).saturating_sub(shown);
         let text = if all == 0 {
@@ -302,7 +308,8 @@ mod tests {
 
     #[test]
     fn sources_and_names_are_cut_as_values_are() {
-        let (source, name) = ("s".repeat(1 << 20), "n".repeat(1 << 20));
+        let source = "s".repeat(1 << 20);
+        let name = "n".repeat(1 << 20);
         check(
             &format!(
                 r#"{{"id":"m0-0","change_type":"modified","source":"{source}","v1":{{"{name}":1}},"v2":{{"{name}":2}},"field_diffs":[{{"field":"{name}","v1":1,"v2":2}}]}}"#
@@ -316,11 +323,13 @@ mod tests {
         assert_eq!(cut("äöü", 3), "äöü");
         assert_eq!(cut("äöüß", 3), "äö…");
         let common = "x".repeat(100);
-        let (one, other) = (format!("{common}1yyyy"), format!("{common}2yyyy"));
+        let one = format!("{common}1yyyy");
+        let other = format!("{common}2yyyy");
         let shown = format!("…{}", "x".repeat(CONTEXT));
         assert_eq!(cut_both(&one, &other, 60), (format!("{shown}1yyyy"), format!("{shown}2yyyy")));
         assert_eq!(cut_both(&one, &other, usize::MAX), (one, other));
-        let (one, other) = (format!("1{common}"), "2".to_owned());
+        let one = format!("1{common}");
+        let other = "2".to_owned();
         assert_eq!(cut_both(&one, &other, 10), ("1xxxxxxxx…".to_owned(), "2".to_owned()));
     }
 }

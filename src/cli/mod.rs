@@ -176,7 +176,6 @@ const MAIN_STACK_BYTES: usize = 8 << 20;
 /// environment makes it smaller. Even for hundreds of threads it takes little address space.
 const STACK_BYTES: usize = 4 << 20;
 
-/// Runs a command on a runtime with a worker per core.
 fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(STACK_BYTES)
@@ -209,7 +208,6 @@ async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) ->
     outcome
 }
 
-/// The id of a dataset, as an argument.
 fn dataset_id(text: &str) -> Result<DatasetId, String> {
     text.parse().map_err(|_| {
         "a dataset ID must be a positive integer; you can find it in the output of `strata list` or `strata import`, \
@@ -218,14 +216,12 @@ fn dataset_id(text: &str) -> Result<DatasetId, String> {
     })
 }
 
-/// A value as one line of JSON.
 fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::Io { what: "failed to print the result", source: error.into() })?;
     Ok(text + "\n")
 }
 
-/// A number of things, in words.
 fn counted(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
@@ -236,6 +232,10 @@ fn format_files(number: u64) -> String {
 
 fn format_bytes(number: u64) -> String {
     counted(number, "byte", "bytes")
+}
+
+fn format_size(files: u64, bytes: u64) -> String {
+    format!("{} ({})", format_files(files), format_bytes(bytes))
 }
 
 /// Prints what a command has done in all: as one line of JSON, or as a text.

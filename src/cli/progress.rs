@@ -13,7 +13,6 @@ use super::print;
 pub(super) struct ProgressDisplay(ProgressBar);
 
 impl ProgressDisplay {
-    /// For an import.
     pub(super) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         Self(bar.with_finish(ProgressFinish::AndClear))
@@ -31,10 +30,11 @@ impl ProgressDisplay {
         self.0.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
-    /// Draws how far the import has come.
     pub(super) fn show_import(&self, progress: &ImportProgress) {
-        let (decoded, written) = (progress.entities_decoded.load(Relaxed), progress.entities_written.load(Relaxed));
-        let (read_bytes, total_bytes) = (progress.bytes_read.load(Relaxed), progress.bytes_total.load(Relaxed));
+        let decoded = progress.entities_decoded.load(Relaxed);
+        let written = progress.entities_written.load(Relaxed);
+        let read_bytes = progress.bytes_read.load(Relaxed);
+        let total_bytes = progress.bytes_total.load(Relaxed);
         let (style, length, position) = match (written, total_bytes) {
             (0, 0) => ("reading {spinner} {bytes} {bytes_per_sec}, {msg}", None, read_bytes),
             (0, _) => {
@@ -52,7 +52,6 @@ impl ProgressDisplay {
         self.0.tick();
     }
 
-    /// Draws how many files are done, and their bytes.
     pub(super) fn show_files(&self, files: u64, bytes: u64) {
         self.0.set_message(format!("{} {}", HumanCount(files), if files == 1 { "file" } else { "files" }));
         self.0.set_position(bytes);

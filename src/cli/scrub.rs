@@ -8,7 +8,7 @@ use strata_service::{App, DamagedFile, Scrubbed};
 use super::check::{needed_by, version};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{format_bytes, format_files, json_line, print, print_sum};
+use super::{format_size, json_line, print, print_sum};
 
 /// Verify every version file at a limited rate, and list damaged files
 ///
@@ -39,7 +39,7 @@ pub(super) async fn run(app: &App, Arguments { bytes_per_s, json }: Arguments) -
     printed?;
     let Scrubbed { files, bytes, damaged } = scrubbed;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged });
-    print_sum(json, &sum, format!("read {} ({}): {damaged} damaged\n", format_files(files), format_bytes(bytes)))?;
+    print_sum(json, &sum, format!("read {}: {damaged} damaged\n", format_size(files, bytes)))?;
     let what = "the scrub found";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }

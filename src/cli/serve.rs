@@ -64,7 +64,8 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     tracing::info!(%address, "listening for tasks from other nodes");
     let stop = CancellationToken::new();
     let serving = {
-        let (app, stop) = (app.clone(), stop.clone());
+        let app = app.clone();
+        let stop = stop.clone();
         tokio::spawn(async move { app.serve_tasks(listener, stop).await })
     };
     let served = async {

@@ -9,7 +9,7 @@ use strata_service::{App, Swept, SweptFile};
 
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, duration, format_bytes, format_files, json_line, print, print_sum};
+use super::{closing, duration, format_bytes, format_size, json_line, print, print_sum};
 
 /// Remove unused files
 ///
@@ -65,7 +65,7 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
     let Swept { removed, removed_bytes, failed, held } = swept;
     let rest = if held { "; a backup or check is still using files, so run the sweep again later" } else { "" };
     let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held });
-    print_sum(json, &sum, format!("removed {} ({}){rest}\n", format_files(removed), format_bytes(removed_bytes)))?;
+    print_sum(json, &sum, format!("removed {}{rest}\n", format_size(removed, removed_bytes)))?;
     if failed == 0 { Ok(()) } else { Err(CliError::SweepFailed { files: failed }) }
 }
 

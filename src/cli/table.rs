@@ -10,7 +10,6 @@ use super::{json_line, print};
 /// Rows that are read and printed at a time.
 pub(super) const PAGE: u32 = 500;
 
-/// On which side of its column a cell stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,

@@ -141,7 +141,6 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
     PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
 }
 
-/// How long a token is valid.
 fn lifetime(text: &str) -> Result<Duration, String> {
     match duration::parse_with_unit(text)? {
         span if span.is_zero() => Err("a token must be valid for at least 1s".to_owned()),
@@ -217,7 +216,6 @@ fn to_the_second(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// Prints all users in the order in which they were added.
 async fn list(app: &App, json: bool) -> Result<(), CliError> {
     let mut table = Table::new(USER_COLUMNS);
     let mut after = None;

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use url::Url;
 
-use super::option::section;
+use super::option::{checked_type, section};
 
 section! {
     /// The metadata database of users, datasets, and versions.
@@ -32,33 +31,22 @@ section! {
     }
 }
 
-/// The URL of a catalog. It may hold a password, which `Debug` leaves out.
-///
-/// - Its scheme is `sqlite`, `postgres` or `postgresql`.
-/// - A PostgreSQL URL parses as a URL.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct CatalogUrl(String);
-
-impl CatalogUrl {
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for CatalogUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// The URL of a catalog. It may hold a password, which `Debug` leaves out.
+    ///
+    /// - Its scheme is `sqlite`, `postgres` or `postgresql`.
+    /// - A PostgreSQL URL parses as a URL.
+    #[derive(Eq)]
+    CatalogUrl(String) from String => expose -> str, |text| {
         // The messages leave the text out: it may hold a password.
         let expected = "expected sqlite://path/to/file or postgres://user:password@host/database";
         match text.split_once(':') {
             Some(("sqlite", rest)) if rest.trim_start_matches('/').is_empty() => {
                 Err(format!("the path is missing; {expected}"))
             }
-            Some(("sqlite", _)) => Ok(Self(text)),
+            Some(("sqlite", _)) => Ok(text),
             Some(("postgres" | "postgresql", _)) => match Url::parse(&text) {
-                Ok(url) if url.has_authority() => Ok(Self(text)),
+                Ok(url) if url.has_authority() => Ok(text),
                 Ok(_) => Err(format!("the host is missing; {expected}")),
                 Err(error) => Err(format!("{error}; {expected}")),
             },

@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use strata_types::node::{NodeId, Role, Roles};
 use strata_types::secret::Secret;
 
-use super::option::{Violation, section};
+use super::option::{Violation, checked_type, section};
 use super::server::ListenAddress;
 
 section! {
@@ -102,47 +101,19 @@ impl Cluster {
     }
 }
 
-/// The secret that servers share: at least 16 bytes, not counting blanks at its ends.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "Secret")]
-pub struct ClusterSecret(Secret);
-
-impl ClusterSecret {
-    /// Fewer bytes can be guessed.
-    const LEAST_BYTES: usize = 16;
-
-    pub fn secret(&self) -> &Secret {
-        &self.0
+checked_type! {
+    /// The secret that servers share: at least 16 bytes, since fewer can be guessed, not counting blanks at its ends.
+    #[derive(Debug)]
+    ClusterSecret(Secret) from Secret => secret -> Secret, |secret| match secret.expose().trim().len() {
+        16.. => Ok(secret),
+        _ => Err("expected at least 16 bytes, not counting leading and trailing whitespace".to_owned()),
     }
 }
 
-impl TryFrom<Secret> for ClusterSecret {
-    type Error = String;
-
-    fn try_from(secret: Secret) -> Result<Self, String> {
-        const LEAST: usize = ClusterSecret::LEAST_BYTES;
-        match secret.expose().trim().len() {
-            LEAST.. => Ok(ClusterSecret(secret)),
-            _ => Err(format!("expected at least {LEAST} bytes, not counting leading and trailing whitespace")),
-        }
-    }
-}
-
-/// Host and port of a process: a name or an address, a colon, and a port that is not 0. At most 255 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct InternalAddress(String);
-
-impl InternalAddress {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for InternalAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// Host and port of a process: a name or an address, a colon, and a port that is not 0. At most 255 bytes.
+    #[derive(Debug, Eq)]
+    InternalAddress(String) from String => as_str -> str, |text| {
         let expected = "expected host:port, such as 10.0.0.7:8081, [2001:db8::7]:8081, or node-7.internal:8081";
         let Some((host, port)) = text.rsplit_once(':') else { return Err(expected.to_owned()) };
         let is_name = |name: &str| {
@@ -154,7 +125,7 @@ impl TryFrom<String> for InternalAddress {
         };
         let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
         match is_host && is_port && text.len() <= 255 {
-            true => Ok(InternalAddress(text)),
+            true => Ok(text),
             false => Err(expected.to_owned()),
         }
     }

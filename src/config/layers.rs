@@ -38,7 +38,6 @@ pub enum ConfigFile {
     Required(PathBuf),
 }
 
-/// One option as a source sets it.
 struct Setting<'a> {
     option: &'a ConfigOption,
     origin: String,
@@ -46,7 +45,6 @@ struct Setting<'a> {
     value: Result<Value, ConfigError>,
 }
 
-/// The last setting of each key.
 #[derive(Default)]
 pub(super) struct Settings<'a>(BTreeMap<String, Setting<'a>>);
 
@@ -73,10 +71,8 @@ impl<'a> Settings<'a> {
 
 pub(super) fn read<'a>(sources: &ConfigSources, options: &'a [ConfigOption]) -> Result<Settings<'a>, ConfigError> {
     let mut settings = Settings::default();
-    match &sources.file {
-        ConfigFile::None => {}
-        ConfigFile::IfPresent(path) => read_file(path, false, options, &mut settings)?,
-        ConfigFile::Required(path) => read_file(path, true, options, &mut settings)?,
+    if let ConfigFile::IfPresent(path) | ConfigFile::Required(path) = &sources.file {
+        read_file(path, matches!(sources.file, ConfigFile::Required(_)), options, &mut settings)?;
     }
     for (name, value) in &sources.environment {
         if let Some(setting) = variable(name, value, options)? {
@@ -128,7 +124,6 @@ fn read_file<'a>(
     Ok(())
 }
 
-/// A value of the file in the type of its option.
 fn file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result<Value, ConfigError> {
     let refused = |reason| Err(wrong(origin.to_owned(), option, reason));
     if let (toml::Value::String(text), Some(unit)) = (&value, option.unit()) {
@@ -220,7 +215,8 @@ fn wrong(origin: String, option: &ConfigOption, reason: String) -> ConfigError {
 }
 
 fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {
-    let (section, environment) = (key.split('.').next().unwrap_or_default(), origin.starts_with("environment"));
+    let section = key.split('.').next().unwrap_or_default();
+    let environment = origin.starts_with("environment");
     let shown = |option: &ConfigOption| if environment { option.environment_variable() } else { option.key() };
     let of_section: Vec<String> = options.iter().filter(|option| option.section == section).map(shown).collect();
     let known = if of_section.is_empty() {

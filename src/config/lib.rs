@@ -40,25 +40,39 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use strata_types::node::NodeId;
+use strata_types::node::{NodeId, Roles};
 use strata_types::secret::Secret;
 
 use option::{OptionValue, Section, Violation};
 
-/// How the values of these types are written. They have no default to show.
+/// How the values of these types are written, and how a default is shown if the type has one.
 macro_rules! option_kinds {
-    ($($kind:ident: $($type:ty),+;)+) => {
-        $($( impl OptionValue for $type {
+    ($kind:ident: $($type:ty),+ $(; shown $shown:expr)?) => {
+        option_kinds!(@ [$($shown)?] $kind: $($type),+);
+    };
+    (@ $shown:tt $kind:ident: $($type:ty),+) => {
+        $( impl OptionValue for $type {
             const KIND: OptionKind = OptionKind::$kind;
-        } )+)+
+            option_kinds!(@ $shown);
+        } )+
+    };
+    (@ []) => {};
+    (@ [$shown:expr]) => {
+        fn shown(&self) -> Option<String> {
+            let shown: fn(&Self) -> String = $shown;
+            Some(shown(self))
+        }
     };
 }
 
-option_kinds! {
-    Text: Endpoint, InternalAddress, LogFilter, NodeId, PublicUrl, SourcePrefix, StoreUrl, String;
-    Secret: CatalogUrl, ClusterSecret, RedisUrl, Secret;
-    List: HostNames, NameServers, Networks, TrustedProxies;
-}
+option_kinds!(Text: Endpoint, InternalAddress, LogFilter, NodeId, PublicUrl, SourcePrefix, StoreUrl, String);
+option_kinds!(Secret: CatalogUrl, ClusterSecret, RedisUrl, Secret);
+option_kinds!(List: HostNames, NameServers, Networks, TrustedProxies);
+option_kinds!(Boolean: bool; shown ToString::to_string);
+option_kinds!(List: Roles; shown ToString::to_string);
+option_kinds!(Text: PathBuf; shown |path| path.display().to_string());
+option_kinds!(Text: ListenAddress; shown |address| address.as_str().to_owned());
+option_kinds!(Text: LogFormat; shown |format| if *format == LogFormat::Text { "text" } else { "json" }.to_owned());
 
 /// The whole configuration. `Debug` shows no secret.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

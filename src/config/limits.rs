@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use url::Url;
 
-use super::option::section;
+use super::option::{checked_type, section};
 
 section! {
     /// Limits of requests to the service.
@@ -63,24 +62,13 @@ section! {
     }
 }
 
-/// The URL of a Redis. It may hold a password, which `Debug` leaves out.
-///
-/// - Its scheme is `redis` or `rediss`.
-/// - It has a host, perhaps a user, a password and a port. Its path is empty or the number of a database.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct RedisUrl(String);
-
-impl RedisUrl {
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for RedisUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// The URL of a Redis. It may hold a password, which `Debug` leaves out.
+    ///
+    /// - Its scheme is `redis` or `rediss`.
+    /// - It has a host, perhaps a user, a password and a port. Its path is empty or the number of a database.
+    #[derive(Eq)]
+    RedisUrl(String) from String => expose -> str, |text| {
         // The messages leave the text out: it may hold a password.
         let expected = "expected redis://user:password@host:port/database, or rediss:// for TLS";
         let url = Url::parse(&text).map_err(|error| format!("{error}; {expected}"))?;
@@ -97,7 +85,7 @@ impl TryFrom<String> for RedisUrl {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(format!("the URL must not have a query or fragment; {expected}"));
         }
-        Ok(Self(text))
+        Ok(text)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::{checked_type, section};
 
 section! {
     /// What strata logs to standard error, and in which format.
@@ -39,33 +39,13 @@ impl TryFrom<String> for LogFormat {
     }
 }
 
-impl OptionValue for LogFormat {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(if *self == Self::Text { "text" } else { "json" }.to_owned())
-    }
-}
-
-/// Which events are logged: a level, and levels for single modules.
-///
-/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level for the
-///   name of a module, and then logs nothing else. So the check is here.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct LogFilter(String);
-
-impl LogFilter {
-    /// The directives, as `tracing_subscriber::EnvFilter` takes them.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for LogFilter {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// Which events are logged, as `tracing_subscriber::EnvFilter` takes it: a level, and levels for single modules.
+    ///
+    /// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level for
+    ///   the name of a module, and then logs nothing else. So the check is here.
+    #[derive(Debug, Eq)]
+    LogFilter(String) from String => as_str -> str, |text| {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let module = |name: &str| {
             !name.is_empty()
@@ -80,6 +60,6 @@ impl TryFrom<String> for LogFilter {
                 ));
             }
         }
-        Ok(Self(text))
+        Ok(text)
     }
 }

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use serde::Deserialize;
 
-use super::option::section;
+use super::option::{checked_type, section};
 
 section! {
     /// Where outgoing requests can go.
@@ -26,22 +25,10 @@ section! {
     }
 }
 
-/// Addresses of name servers, each with its port: 53 where none is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct NameServers(Vec<SocketAddr>);
-
-impl NameServers {
-    /// The addresses, in the order in which they were given.
-    pub fn as_slice(&self) -> &[SocketAddr] {
-        &self.0
-    }
-}
-
-impl TryFrom<Vec<String>> for NameServers {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+checked_type! {
+    /// Addresses of name servers in the order in which they were given, each with its port: 53 where none is given.
+    #[derive(Debug, Default, Eq)]
+    NameServers(Vec<SocketAddr>) from Vec<String> => as_slice -> [SocketAddr], |texts| {
         const PORT: u16 = 53;
         let parse = |text: &String| {
             let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, PORT));
@@ -52,38 +39,26 @@ impl TryFrom<Vec<String>> for NameServers {
                 )
             })
         };
-        texts.iter().map(parse).collect::<Result<Vec<SocketAddr>, String>>().map(NameServers)
+        texts.iter().map(parse).collect()
     }
 }
 
-/// Networks, each an address and a prefix length; an address alone is a network of one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct Networks(Vec<IpNet>);
-
-impl Networks {
-    /// The networks, their host bits cleared.
-    pub fn as_slice(&self) -> &[IpNet] {
-        &self.0
+checked_type! {
+    /// Networks, each an address and a prefix length, their host bits cleared; an address alone is a network of one.
+    #[derive(Debug, Default, Eq)]
+    Networks(Vec<IpNet>) from Vec<String> => as_slice -> [IpNet], |texts| {
+        let parse = |text: &String| {
+            let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            network.map(|network| network.trunc()).map_err(|_| {
+                format!("{text:?} is not an address or a network; expected a value such as 10.0.0.0/8 or fd00::/8")
+            })
+        };
+        texts.iter().map(parse).collect()
     }
 }
 
 impl From<Vec<IpNet>> for Networks {
     fn from(networks: Vec<IpNet>) -> Self {
         Self(networks.iter().map(IpNet::trunc).collect())
-    }
-}
-
-impl TryFrom<Vec<String>> for Networks {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        let parse = |text: &String| {
-            let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-            network.map_err(|_| {
-                format!("{text:?} is not an address or a network; expected a value such as 10.0.0.0/8 or fd00::/8")
-            })
-        };
-        texts.iter().map(parse).collect::<Result<Vec<IpNet>, String>>().map(Networks::from)
     }
 }

@@ -14,16 +14,12 @@
 //! ```
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-
-use strata_types::node::Roles;
 
 use super::unit::Unit;
 
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
-    /// The text as it is.
     Text,
     /// Text that is never shown, also not in a message.
     Secret,
@@ -63,7 +59,6 @@ impl ConfigOption {
         if self.kind == OptionKind::WholeNumber { Unit::of(self.name) } else { None }
     }
 
-    /// The expected form, for messages.
     pub(super) fn expectation(&self) -> &'static str {
         match self.kind {
             OptionKind::Text | OptionKind::Secret => "a string",
@@ -119,30 +114,6 @@ impl OptionValue for u64 {
 
     fn number(&self) -> Option<u64> {
         Some(*self)
-    }
-}
-
-impl OptionValue for bool {
-    const KIND: OptionKind = OptionKind::Boolean;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.to_string())
-    }
-}
-
-impl OptionValue for Roles {
-    const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.to_string())
-    }
-}
-
-impl OptionValue for PathBuf {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.display().to_string())
     }
 }
 
@@ -219,3 +190,39 @@ macro_rules! section {
 }
 
 pub(super) use section;
+
+/// Makes a type whose values come from a source that a check accepts. The check may change them; its error says what
+/// would be right.
+macro_rules! checked_type {
+    (
+        $(#[$attribute:meta])*
+        $name:ident($inner:ty) from $source:ty $(=> $get:ident -> $view:ty)?, $check:expr
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, PartialEq)]
+        pub struct $name($inner);
+
+        $(impl $name {
+            pub fn $get(&self) -> &$view {
+                &self.0
+            }
+        })?
+
+        impl TryFrom<$source> for $name {
+            type Error = String;
+
+            fn try_from(source: $source) -> Result<Self, String> {
+                let check: fn($source) -> Result<$inner, String> = $check;
+                check(source).map(Self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                <$source>::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub(super) use checked_type;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use strata_types::node::Roles;
 use url::Url;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::{checked_type, section};
 
 section! {
     /// Where the service listens, and how it handles connections.
@@ -81,25 +81,18 @@ section! {
     }
 }
 
-/// The networks of the proxies that are believed.
-///
-/// An IPv6 network that stands for IPv4 addresses (`::ffff:10.0.0.0/104`) is kept as the IPv4 network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct TrustedProxies(Vec<IpNet>);
+checked_type! {
+    /// The networks of the proxies that are believed.
+    ///
+    /// An IPv6 network that stands for IPv4 addresses (`::ffff:10.0.0.0/104`) is kept as the IPv4 network.
+    #[derive(Debug, Default, Eq)]
+    TrustedProxies(Vec<IpNet>) from Vec<String>, |texts| texts.iter().map(|text| network(text)).collect()
+}
 
 impl TrustedProxies {
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
-    }
-}
-
-impl TryFrom<Vec<String>> for TrustedProxies {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        texts.iter().map(|text| network(text)).collect::<Result<_, _>>().map(TrustedProxies)
     }
 }
 
@@ -117,32 +110,24 @@ fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-/// Names of hosts, without ports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct HostNames(Vec<String>);
+checked_type! {
+    /// Names of hosts, without ports.
+    #[derive(Debug, Default, Eq)]
+    HostNames(Vec<String>) from Vec<String>, |texts| {
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        match texts.iter().find(|text| text.is_empty() || !is_name(text)) {
+            None => Ok(texts),
+            Some(text) => {
+                Err(format!("{text:?} is invalid; expected a host name without a port, such as data.example.org"))
+            }
+        }
+    }
+}
 
 impl HostNames {
     /// Whether one of the names is `name`, in any case.
     pub fn contain(&self, name: &str) -> bool {
         self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
-    }
-}
-
-impl TryFrom<Vec<String>> for HostNames {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        let parse = |text: String| {
-            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-            match is_name(&text) && !text.is_empty() {
-                true => Ok(text),
-                false => {
-                    Err(format!("{text:?} is invalid; expected a host name without a port, such as data.example.org"))
-                }
-            }
-        };
-        texts.into_iter().map(parse).collect::<Result<_, _>>().map(HostNames)
     }
 }
 
@@ -197,20 +182,28 @@ impl TryFrom<String> for PublicUrl {
     }
 }
 
-/// A host and a port to listen on.
-///
-/// - There is a host: a name, an IPv4 address, or an IPv6 address in brackets.
-/// - There is a port from 0 to 65535.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ListenAddress(String);
+checked_type! {
+    /// A host and a port to listen on, as the standard library resolves them.
+    ///
+    /// - There is a host: a name, an IPv4 address, or an IPv6 address in brackets.
+    /// - There is a port from 0 to 65535.
+    #[derive(Debug, Eq)]
+    ListenAddress(String) from String => as_str -> str, |text| {
+        let valid = text.rsplit_once(':').is_some_and(|(host, port)| {
+            let bracketed = host.starts_with('[') && host.ends_with(']');
+            let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+            !host.is_empty() && (bracketed || !host.contains([':', '/'])) && digits && port.parse::<u16>().is_ok()
+        });
+        match valid {
+            true => Ok(text),
+            false => {
+                Err(format!("{text:?} is invalid; expected an address and a port, such as 127.0.0.1:8080 or [::1]:8080"))
+            }
+        }
+    }
+}
 
 impl ListenAddress {
-    /// The address as `host:port`, as the standard library resolves it.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     pub fn host(&self) -> &str {
         self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host)
     }
@@ -224,30 +217,5 @@ impl ListenAddress {
 impl From<SocketAddr> for ListenAddress {
     fn from(address: SocketAddr) -> Self {
         Self(address.to_string())
-    }
-}
-
-impl TryFrom<String> for ListenAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let valid = text.rsplit_once(':').is_some_and(|(host, port)| {
-            let bracketed = host.starts_with('[') && host.ends_with(']');
-            let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-            !host.is_empty() && (bracketed || !host.contains([':', '/'])) && digits && port.parse::<u16>().is_ok()
-        });
-        if valid {
-            Ok(Self(text))
-        } else {
-            Err(format!("{text:?} is invalid; expected an address and a port, such as 127.0.0.1:8080 or [::1]:8080"))
-        }
-    }
-}
-
-impl OptionValue for ListenAddress {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
     }
 }

@@ -1,8 +1,6 @@
 //! `[sources]`: the bounds of sources and of fetching them.
 
-use serde::Deserialize;
-
-use super::option::section;
+use super::option::{checked_type, section};
 
 section! {
     /// The limits of sources, and of fetching them.
@@ -62,21 +60,6 @@ section! {
     }
 }
 
-/// A folder of the store that is open to sources.
-///
-/// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
-/// - It is none of the folders of the service, [`OWN_FOLDERS`], and inside none of them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct SourcePrefix(String);
-
-impl SourcePrefix {
-    /// The folder, without a slash at either end.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 /// The folder of the version files, which is never a source.
 pub const VERSIONS_FOLDER: &str = "versions";
 
@@ -91,10 +74,13 @@ pub fn is_own_folder(name: &str) -> bool {
     OWN_FOLDERS.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-impl TryFrom<String> for SourcePrefix {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// A folder of the store that is open to sources, without a slash at either end.
+    ///
+    /// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
+    /// - It is none of the folders of the service, [`OWN_FOLDERS`], and inside none of them.
+    #[derive(Debug, Eq)]
+    SourcePrefix(String) from String => as_str -> str, |text| {
         let folder = text.strip_prefix('/').unwrap_or(&text);
         let folder = folder.strip_suffix('/').unwrap_or(folder);
         let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\\', '\0']);
@@ -109,6 +95,6 @@ impl TryFrom<String> for SourcePrefix {
                 "{text:?}: the folders {versions} and {exports} are reserved for strata and cannot contain sources"
             ));
         }
-        Ok(Self(folder.to_owned()))
+        Ok(folder.to_owned())
     }
 }

@@ -1,10 +1,9 @@
 //! `[store]`: where the version files lie.
 
-use serde::Deserialize;
 use strata_types::secret::Secret;
 use url::Url;
 
-use super::option::{Violation, section};
+use super::option::{Violation, checked_type, section};
 
 section! {
     /// Where the version files are stored.
@@ -35,7 +34,8 @@ section! {
 impl Store {
     pub(super) fn check_combinations(&self) -> Result<(), Violation> {
         let violation = |key: &str, reason: &str| Err(Violation::new(key, reason));
-        let is_plain_http = self.endpoint.as_ref().is_some_and(Endpoint::is_plain_http);
+        let is_http = |endpoint: &Endpoint| Url::parse(endpoint.as_str()).is_ok_and(|url| url.scheme() == "http");
+        let is_plain_http = self.endpoint.as_ref().is_some_and(is_http);
         match (&self.access_key_id, &self.secret_access_key) {
             (Some(_), None) => violation("store.access_key_id", "you must also set store.secret_access_key"),
             (None, Some(_)) => violation("store.secret_access_key", "you must also set store.access_key_id"),
@@ -47,24 +47,13 @@ impl Store {
     }
 }
 
-/// Where the version files lie: a directory's path or a URL.
-///
-/// - Without `://` it is a path, and not empty.
-/// - With it, the scheme is `file`, `s3` or `memory`, and what the scheme needs is there.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct StoreUrl(String);
-
-impl StoreUrl {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for StoreUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
+checked_type! {
+    /// Where the version files are stored: a directory's path or a URL.
+    ///
+    /// - Without `://` it is a path, and not empty.
+    /// - With it, the scheme is `file`, `s3` or `memory`, and what the scheme needs is there.
+    #[derive(Debug, Eq)]
+    StoreUrl(String) from String => as_str -> str, |text| {
         let expected = "expected a directory, file:///path, s3://bucket/prefix, or memory://";
         let wrong = match text.split_once("://") {
             None if text.is_empty() => Some("it is empty"),
@@ -76,34 +65,17 @@ impl TryFrom<String> for StoreUrl {
             Some(_) => Some("the scheme is unknown"),
         };
         match wrong {
-            None => Ok(Self(text)),
+            None => Ok(text),
             Some(reason) => Err(format!("{text:?}: {reason}; {expected}")),
         }
     }
 }
 
-/// The `http` or `https` address of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Endpoint(String);
-
-impl Endpoint {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn is_plain_http(&self) -> bool {
-        Url::parse(&self.0).is_ok_and(|url| url.scheme() == "http")
-    }
-}
-
-impl TryFrom<String> for Endpoint {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match Url::parse(&text) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Self(text)),
-            _ => Err(format!("{text:?} is not an http or https URL; expected a value such as https://s3.example.org")),
-        }
+checked_type! {
+    /// The `http` or `https` address of a server.
+    #[derive(Debug, Eq)]
+    Endpoint(String) from String => as_str -> str, |text| match Url::parse(&text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(text),
+        _ => Err(format!("{text:?} is not an http or https URL; expected a value such as https://s3.example.org")),
     }
 }

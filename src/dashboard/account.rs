@@ -6,7 +6,7 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use strata_catalog::ApiToken;
+use strata_catalog::{ApiToken, UsageCounts};
 use strata_config::Config;
 use strata_http::error::HttpError;
 use strata_http::visit::quoted;
@@ -17,7 +17,7 @@ use strata_types::scope::Scope;
 use strata_types::user::User;
 
 use super::acting::{Problem, Question, Sent, invalid_field, problem, received};
-use super::figures::{self, Time, UsageCells};
+use super::figures::{self, Time};
 use super::opened::Heading;
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -72,10 +72,9 @@ impl TokenForm {
     }
 }
 
-/// What of the plan is used.
 struct Used {
     active: u64,
-    datasets: Vec<(Dataset, UsageCells)>,
+    datasets: Vec<(Dataset, UsageCounts)>,
     left_out: usize,
 }
 
@@ -118,7 +117,8 @@ struct Said {
 }
 
 async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
-    let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
+    let app = &visit.app;
+    let user = visit.user()?;
     let current = visit.visitor.session.as_ref().map(|id| id.expose());
     let sessions = app.sessions().list(&user, current).await?;
     let tokens = app.accounts().tokens(&user).await?;
@@ -127,7 +127,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         config: app.config(),
         used: used(app, &user).await?,
         said,
-        now,
+        now: Utc::now(),
         sessions,
         tokens,
         user,
@@ -165,13 +165,9 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     let counts = |dataset: &Dataset| totals.get(&dataset.id).copied().unwrap_or_default();
     own.sort_by_key(|dataset| Reverse(counts(dataset).requests));
     own.truncate(DATASETS);
-    let row = |dataset: Dataset| {
-        let cells = UsageCells(counts(&dataset));
-        (dataset, cells)
-    };
     Ok(Used {
         active,
-        datasets: own.into_iter().map(row).collect(),
+        datasets: own.iter().map(|dataset| (dataset.clone(), counts(dataset))).collect(),
         left_out: usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(DATASETS),
     })
 }
@@ -224,7 +220,8 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
 
 /// Does what a form asks for; a new token and its name, if it asks for one.
 async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, HttpError> {
-    let (app, user) = (&visit.app, visit.user()?);
+    let app = &visit.app;
+    let user = visit.user()?;
     let field = |name| sent.fields.first(name).unwrap_or_default();
     match sent.action.as_str() {
         "end-session" => {
@@ -249,8 +246,8 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
                 return Err(invalid_field("again", "the new passwords do not match. Your password was not changed"));
             }
             let current = visit.visitor.session.as_ref().map(|id| id.expose());
-            let (client, old, new) = (visit.visitor.client, field("old"), field("new"));
-            app.logins().change_password(client, &user, old, new, current).await?;
+            let client = visit.visitor.client;
+            app.logins().change_password(client, &user, field("old"), field("new"), current).await?;
         }
         _ => return Err(HttpError::NoSuchPath),
     }

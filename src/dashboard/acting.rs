@@ -15,7 +15,7 @@ use strata_types::version::VersionSelector;
 use super::forms;
 use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
-use super::query::Query;
+use super::query::{Query, whole_number};
 use super::visit::{Reply, Shell, Visit, render};
 
 /// A form that a page of the session has made.
@@ -54,9 +54,8 @@ impl Sent {
     /// A number that the page has put into its form; 400 for anything else.
     pub(super) fn number(&self, name: &str) -> Result<u64, HttpError> {
         let value = self.fields.first(name).unwrap_or_default();
-        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
         let wrong = || format!("the field {} must be a whole number, but is {}", quoted(name), quoted(value));
-        value.parse().ok().filter(|_| digits).ok_or_else(|| not_the_form(&wrong()))
+        whole_number(value).and_then(|_| value.parse().ok()).ok_or_else(|| not_the_form(&wrong()))
     }
 
     /// Checks that the fields are those that the form of the page sends: each of `texts` once, and each of `boxes` once

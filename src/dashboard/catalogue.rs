@@ -89,11 +89,12 @@ impl Card {
 }
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
-    let (app, client, now) = (visit.app.clone(), visit.visitor.client, Utc::now());
+    let app = visit.app.clone();
+    let now = Utc::now();
     let query = visit.query(&["q", "after", OWN_FROM])?;
     let q = query.first("q").unwrap_or_default().trim().to_owned();
     let after = query.number("after")?.map(DatasetId::new);
-    visit::count(&app, client, Bucket::Public, &mut visit.headers).await?;
+    visit::count(&app, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
 
     let asked = (!q.is_empty()).then_some(q.as_str());
     let from = query.number(OWN_FROM)?.unwrap_or(0);
@@ -110,7 +111,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let mut listed: Vec<Card> = found.into_iter().map(card).collect();
     add_examples(&app, &mut listed).await?;
     let own = match &visit.visitor.user {
-        Some(user) if after.is_none() => Some(own(visit, user, (&q, &base), from, now).await?),
+        Some(user) if after.is_none() => Some(own(visit, user, &q, &base, from, now).await?),
         _ => None,
     };
     let title = match q.is_empty() {
@@ -139,7 +140,8 @@ async fn listed(
     asked: Option<&str>,
     mut after: Option<DatasetId>,
 ) -> Result<(Vec<Listing>, Option<DatasetId>), ManageError> {
-    let (user, mut found) = (visit.visitor.user.as_ref(), Vec::new());
+    let user = visit.visitor.user.as_ref();
+    let mut found = Vec::new();
     // Where the visitor's fill whole pages, the next ones are looked at, but not without end.
     for _ in 0..LOOKS {
         let looked = visit.app.datasets().listed(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
@@ -164,7 +166,8 @@ async fn listed(
 async fn own(
     visit: &Visit,
     user: &User,
-    (q, base): (&str, &Query),
+    q: &str,
+    base: &Query,
     from: u64,
     now: DateTime<Utc>,
 ) -> Result<Own, HttpError> {

@@ -155,7 +155,8 @@ pub(super) async fn act_clone(visit: &mut Visit, body: Body) -> Result<Reply, Ht
 }
 
 async fn cloned(visit: &mut Visit, sent: &Sent) -> Result<Reply, HttpError> {
-    let (dataset, user) = (seen(visit).await?, visit.user()?);
+    let dataset = seen(visit).await?;
+    let user = visit.user()?;
     sent.check(&["name"], &[])?;
     let invalid = |problem: InvalidDatasetName| ManageError::Invalid { field: "name", problem: problem.to_string() };
     let made = match sent.trimmed("name").parse().map_err(invalid) {

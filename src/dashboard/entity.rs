@@ -9,6 +9,7 @@ use axum::response::Response;
 use strata_encode::ContentCoding;
 use strata_http::error::HttpError;
 use strata_http::visit::BaseUrl;
+use strata_service::AuthorizedRead;
 use strata_types::limits::PAGE_BYTES;
 use strata_types::request::{Format, ReadRequest};
 use url::Url;
@@ -16,8 +17,7 @@ use url::Url;
 use super::alternates::OF_VERSION;
 use super::browse::{Entities, PAGE, numbered};
 use super::opened::{Heading, Tab, open};
-use super::place::Place;
-use super::position::Position;
+use super::place::{Place, Position};
 use super::query::Query;
 use super::tree::Tree;
 use super::visit::{Reply, Shell, Visit, render};
@@ -56,14 +56,15 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     if position >= entities {
         return Err(asked.is_in_none("version", entities));
     }
-    let request = ReadRequest {
+    let request = Arc::new(ReadRequest {
         offset: position,
         limit: Some(1),
         format: Format::Jsonl,
         pretty: false,
         ..ReadRequest::default()
-    };
-    let answer = visit.app.reads().answer(&opened.admitted, Arc::new(request), ContentCoding::Identity).await?;
+    });
+    let read = AuthorizedRead::new(&opened.admitted, &request);
+    let answer = visit.app.reads().respond(read, ContentCoding::Identity).await?;
     let found = Entities::take(answer.body, PAGE_BYTES).await?;
     let tree = found.iter().next().map(Tree::new);
     // The one that is shown, whatever becomes active.

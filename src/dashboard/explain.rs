@@ -37,17 +37,12 @@ struct ExplainPage {
     summary: String,
     stages: Vec<Bar>,
     facts: Vec<(&'static str, String)>,
-    hints: Vec<Vec<Part>>,
+    /// The parts of each hint, and whether a link to the settings of the index follows them.
+    hints: Vec<Vec<(Sentence, bool)>>,
     text: Shown,
     /// The call that gives the same.
     api: String,
     back: String,
-}
-
-enum Part {
-    Text(Sentence),
-    /// The way to the settings of the index.
-    Index,
 }
 
 /// A stage: it begins where the one before ended.
@@ -65,7 +60,8 @@ pub(super) async fn show(visit: Visit) -> Response {
 async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
-    let (view, user) = (own(visit).await?.view, visit.user()?);
+    let view = own(visit).await?.view;
+    let user = visit.user()?;
     let query = Query::parse(uri.query());
     visit::check_utf8(&visit.head)?;
     check_view(&query)?;
@@ -92,7 +88,7 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
         ),
         stages: bars(found.stages.iter().map(|stage| (stage.stage.about(), stage.duration_us)), found.total_us),
         facts: facts(&found),
-        hints: found.hints.iter().map(|hint| parts(hint)).collect(),
+        hints: found.hints.iter().map(|hint| parts(hint).collect()).collect(),
         text: Shown::new(&with_names(&found.to_string()), CHARACTERS),
         api: BaseUrl::of(&visit.head, &visit.app).url(&api.at("/dataset/explain")),
         back: query.at(&place.browse()),
@@ -106,26 +102,20 @@ fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64
     // What lies between the stages, so that the rows make up the total.
     let stages = stages.chain((all > staged).then_some(("other", all - staged)));
     let mut from = 0;
-    let bar = |(name, duration_us): (&'static str, u64)| {
+    let bars = stages.map(|(name, duration_us)| {
         let share = |us: u64| (u128::from(us) * u128::from(WIDTH) / u128::from(all)) as u64;
-        let (start, width) = (share(from), share(duration_us).max(LEAST));
+        let width = share(duration_us).max(LEAST);
+        let start = share(from).min(WIDTH - width);
         from += duration_us;
-        Bar { name, took: figures::duration(duration_us), start: start.min(WIDTH - width), width }
-    };
-    stages.map(bar).collect()
+        Bar { name, took: figures::duration(duration_us), start, width }
+    });
+    bars.collect()
 }
 
 /// A hint with its code told apart, and with a link to the settings of the index behind the advice to change them.
-fn parts(hint: &str) -> Vec<Part> {
+fn parts(hint: &str) -> impl Iterator<Item = (Sentence, bool)> {
     const INDEX: &str = "list it in `index.always`";
-    let mut parts = Vec::new();
-    for text in hint.split_inclusive(INDEX) {
-        parts.push(Part::Text(Sentence::new(text)));
-        if text.ends_with(INDEX) {
-            parts.push(Part::Index);
-        }
-    }
-    parts
+    hint.split_inclusive(INDEX).map(|text| (Sentence::new(text), text.ends_with(INDEX)))
 }
 
 fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
@@ -168,11 +158,11 @@ mod tests {
     #[test]
     fn a_hint_has_a_link() {
         let hint = "To index `a.b`, list it in `index.always`, or not.";
-        let told = |part: &Part| match part {
-            Part::Text(text) => text.to_string().replace("<bdi>", "").replace("</bdi>", ""),
-            Part::Index => "->".to_owned(),
-        };
-        let told: Vec<String> = parts(hint).iter().map(told).collect();
+        let told = parts(hint).flat_map(|(text, has_link)| {
+            let text = text.to_string().replace("<bdi>", "").replace("</bdi>", "");
+            [text].into_iter().chain(has_link.then(|| "->".to_owned()))
+        });
+        let told: Vec<String> = told.collect();
         assert_eq!(told, ["To index <code>a.b</code>, list it in <code>index.always</code>", "->", ", or not."]);
     }
 }

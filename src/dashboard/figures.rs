@@ -1,13 +1,14 @@
 //! Numbers and times for people.
 
-use askama::Template;
-use askama::filters::HtmlSafe;
 use chrono::{DateTime, SecondsFormat, Utc};
-use strata_catalog::UsageCounts;
 
 /// A number with commas between its thousands.
 pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+    with_commas(&number.to_string())
+}
+
+/// Digits with commas between their thousands.
+fn with_commas(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -27,10 +28,7 @@ pub(super) fn grouped_decimal(number: &str) -> String {
     if whole.len() < 5 || !is_plain {
         return number.to_owned();
     }
-    let first = whole.len() % 3;
-    let groups = whole.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
-    let groups: Vec<_> = [whole[..first].into()].into_iter().filter(|_| first > 0).chain(groups).collect();
-    format!("{sign}{}{decimals}", groups.join(","))
+    format!("{sign}{}{decimals}", with_commas(whole))
 }
 
 /// So many of something: `1 entity`, `2,000 entities`.
@@ -43,9 +41,11 @@ pub(super) fn size(bytes: u64) -> String {
     if bytes < 1_000 {
         return counted(bytes, "byte", "bytes");
     }
-    let (mut value, mut unit) = (bytes as f64 / 1_000.0, 0);
+    let mut value = bytes as f64 / 1_000.0;
+    let mut unit = 0;
     while value >= 999.5 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1_000.0, unit + 1);
+        value /= 1_000.0;
+        unit += 1;
     }
     let decimals = usize::from(value < 9.95);
     format!("{value:.decimals$} {}", UNITS[unit])
@@ -70,15 +70,12 @@ pub(super) fn as_sent(digits: &str) -> String {
 
 /// That an entity is not there, of a version or a list.
 pub(super) fn no_position(position: &str, what: &str, entities: u64) -> String {
-    let there_are = counted(entities, "entity", "entities");
-    match entities.checked_sub(1) {
-        None => format!("There is no position {position}: this {what} has no entities."),
-        Some(0) => format!("There is no position {position}: this {what} has {there_are}, at position 0."),
-        Some(last) => {
-            let last = grouped(last);
-            format!("There is no position {position}: this {what} has {there_are}, at positions 0 to {last}.")
-        }
-    }
+    let there_are = match entities {
+        0 => "no entities".to_owned(),
+        1 => "1 entity, at position 0".to_owned(),
+        _ => format!("{} entities, at positions 0 to {}", grouped(entities), grouped(entities - 1)),
+    };
+    format!("There is no position {position}: this {what} has {there_are}.")
 }
 
 /// How long something took that may take long.
@@ -123,13 +120,6 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 pub(super) fn bytes(number: &u64) -> String {
     size(*number)
 }
-
-/// How much was read, as cells of a table.
-#[derive(Template)]
-#[template(path = "usage_cells.html")]
-pub(super) struct UsageCells(pub(super) UsageCounts);
-
-impl HtmlSafe for UsageCells {}
 
 /// A time: for machines, for people, and how long ago it was.
 pub(super) struct Time {

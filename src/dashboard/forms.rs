@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn only_a_token_of_the_session_is_one() {
-        let (one, other) = (Secret::from_stored("one".to_owned()), Secret::from_stored("other".to_owned()));
-        let (first, second) = (token(&one, [1; 16]), token(&one, [2; 16]));
+        let [one, other] = ["one", "other"].map(|id| Secret::from_stored(id.to_owned()));
+        let [first, second] = [1, 2].map(|byte| token(&one, [byte; 16]));
         assert_ne!(first, second);
         assert!(is_token(&one, &first) && is_token(&one, &second));
         assert!(!is_token(&other, &first));

@@ -16,6 +16,7 @@ const RANGES: f64 = 10.0;
 
 /// Digits before which a number is written without an exponent.
 const PLAIN_DIGITS: i32 = 15;
+const MIN_PLAIN_EXPONENT: i32 = -PLAIN_DIGITS;
 
 pub(super) struct Range {
     /// `0 to 10`: the second is not in it.
@@ -91,34 +92,34 @@ fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
     // Steps of 1, 2, 5 or 10 of the power of ten below the width.
     let power = 10f64.powf(exponent);
     let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= width).unwrap_or(10.0);
-    let (first, last) = ((min / (times * power)).floor(), (max / (times * power)).floor());
+    let [first, last] = [min, max].map(|end| (end / (times * power)).floor());
     // Beyond, neighbours are no longer told apart.
     if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= RANGES + 1.0) {
         return None;
     }
-    let (first, last, times) = (first as i64, last as i64, times as i64);
-    Some((first..=last + 1).map(|step| decimal(step * times, exponent as i32)).collect())
+    let steps = first as i64..=last as i64 + 1;
+    Some(steps.map(|step| decimal(step * times as i64, exponent as i32)).collect())
 }
 
 fn decimal(number: i64, exponent: i32) -> String {
     if number == 0 {
         return "0".to_owned();
     }
-    let (sign, digits) = (if number < 0 { "-" } else { "" }, number.unsigned_abs().to_string());
+    let sign = if number < 0 { "-" } else { "" };
+    let digits = number.unsigned_abs().to_string();
     let length = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     match exponent {
         0.. if length + exponent <= PLAIN_DIGITS => {
             format!("{sign}{digits}{}", "0".repeat(exponent.unsigned_abs() as usize))
         }
-        0.. => format!("{sign}{digits}e{exponent}"),
-        _ if exponent < -PLAIN_DIGITS => format!("{sign}{digits}e{exponent}"),
-        _ => {
+        MIN_PLAIN_EXPONENT..0 => {
             let decimals = exponent.unsigned_abs() as usize;
             let padded = format!("{digits:0>width$}", width = decimals + 1);
             let (whole, fraction) = padded.split_at(padded.len() - decimals);
             let text = format!("{sign}{whole}.{fraction}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
         }
+        _ => format!("{sign}{digits}e{exponent}"),
     }
 }
 

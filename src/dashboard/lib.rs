@@ -30,7 +30,7 @@
 //! | `forms` | the tokens of forms |
 //! | `assets` | the style sheet, and the script of the island |
 //! | `island/` | the source of that script, in TypeScript |
-//! | `place`, `query`, `position` | where pages are, their query strings, and positions of entities in both |
+//! | `place`, `query` | where pages are, positions of entities, and query strings |
 //! | `tree`, `shown`, `marks`, `figures` | values, texts, hits of keywords and numbers for people |
 //!
 //! Each uses only what stands below it.
@@ -54,7 +54,6 @@ mod histogram;
 mod marks;
 mod opened;
 mod place;
-mod position;
 mod profile;
 mod query;
 mod refresh;
@@ -174,7 +173,6 @@ pub fn page_paths() -> impl Iterator<Item = &'static str> {
     PAGES.iter().map(|(path, _)| *path)
 }
 
-/// The first page.
 async fn root(State(app): State<App>, head: Parts) -> Response {
     read_page(app, head, catalogue::show).await
 }

@@ -18,6 +18,13 @@ const PART_BYTES: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks(Vec<Finder<'static>>);
 
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Syntax {
+    Text,
+    /// JSON that may end early. A part of a string with escapes begins and ends next to them.
+    Json,
+}
+
 /// Is called with each part that is found, until it breaks.
 type EachPart<'v> = &'v mut dyn FnMut(Range<usize>) -> ControlFlow<()>;
 
@@ -43,23 +50,36 @@ impl Marks {
     }
 
     /// The parts of a text that are to be marked: in order, none touching another.
-    pub(super) fn in_text(&self, text: &str) -> Vec<Range<usize>> {
-        all_parts(|each| self.visit_text(text, 0, each))
-    }
-
-    /// Those of a JSON text that may end early. A part of a string with escapes begins and ends beside them.
-    pub(super) fn in_json(&self, json: &str) -> Vec<Range<usize>> {
-        all_parts(|each| self.visit_json(json, each))
+    pub(super) fn parts(&self, text: &str, syntax: Syntax) -> Vec<Range<usize>> {
+        let mut parts = Vec::new();
+        let _ = self.visit_as(syntax, text, &mut |part| {
+            parts.push(part);
+            ControlFlow::Continue(())
+        });
+        parts
     }
 
     /// What is found in a text of which so many bytes of hits are shown. Costs the text up to where that is known.
-    pub(super) fn found_in_text(&self, text: &str, shown_bytes: usize) -> Found {
-        Found::by(shown_bytes, |each| self.visit_text(text, 0, each))
+    pub(super) fn find(&self, text: &str, syntax: Syntax, shown_bytes: usize) -> Found {
+        let mut found = Found::default();
+        let mut bytes = 0;
+        let _ = self.visit_as(syntax, text, &mut |part| {
+            bytes += part.len();
+            found.is_more = bytes > shown_bytes;
+            let is_near = found.near.first().is_none_or(|first| part.start < first.start + NEAR_BYTES);
+            if is_near {
+                found.near.push(part);
+            }
+            if found.is_more && !is_near { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
     }
 
-    /// The same in a JSON text.
-    pub(super) fn found_in_json(&self, json: &str, shown_bytes: usize) -> Found {
-        Found::by(shown_bytes, |each| self.visit_json(json, each))
+    fn visit_as(&self, syntax: Syntax, text: &str, each: EachPart<'_>) -> ControlFlow<()> {
+        match syntax {
+            Syntax::Text => self.visit_text(text, 0, each),
+            Syntax::Json => self.visit_json(text, each),
+        }
     }
 
     fn visit_text(&self, text: &str, start: usize, each: EachPart<'_>) -> ControlFlow<()> {
@@ -75,7 +95,8 @@ impl Marks {
 
     fn visit_json(&self, json: &str, each: EachPart<'_>) -> ControlFlow<()> {
         // Whether each container that is open is an object, and whether a string that comes next is a key.
-        let (mut open, mut key_next) = (Vec::new(), false);
+        let mut open = Vec::new();
+        let mut key_next = false;
         let mut at = 0;
         while let Some(first) = json.as_bytes().get(at).filter(|_| !self.is_empty()) {
             let start = at;
@@ -130,7 +151,9 @@ impl Marks {
     ) -> ControlFlow<()> {
         let mut hits = Hits::new(&self.0, folded).peekable();
         // From places in the folded text to places in the text: a character is marked when a part of it is.
-        let (mut next, mut until, mut one) = (0, 0, Vec::new());
+        let mut end = 0;
+        let mut until = 0;
+        let mut one = Vec::new();
         let mut part: Option<Range<usize>> = None;
         for (place, character) in characters {
             let length = match character.is_ascii() {
@@ -141,8 +164,8 @@ impl Marks {
                     one.len()
                 }
             };
-            let (start, end) = (next, next + length);
-            next = end;
+            let start = end;
+            end += length;
             while let Some(hit) = hits.next_if(|hit| hit.start < end) {
                 until = until.max(hit.end);
             }
@@ -165,31 +188,6 @@ impl Marks {
             }
         }
         part.map_or(ControlFlow::Continue(()), each)
-    }
-}
-
-fn all_parts(visit: impl FnOnce(EachPart<'_>) -> ControlFlow<()>) -> Vec<Range<usize>> {
-    let mut parts = Vec::new();
-    let _ = visit(&mut |part| {
-        parts.push(part);
-        ControlFlow::Continue(())
-    });
-    parts
-}
-
-impl Found {
-    fn by(shown_bytes: usize, visit: impl FnOnce(EachPart<'_>) -> ControlFlow<()>) -> Found {
-        let (mut found, mut bytes) = (Found::default(), 0);
-        let _ = visit(&mut |part| {
-            bytes += part.len();
-            found.is_more = bytes > shown_bytes;
-            let is_near = found.near.first().is_none_or(|first| part.start < first.start + NEAR_BYTES);
-            if is_near {
-                found.near.push(part);
-            }
-            if found.is_more && !is_near { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        found
     }
 }
 
@@ -296,14 +294,14 @@ mod tests {
             (&["no"], "yes", "yes"),
             (&[], "yes", "yes"),
         ] {
-            assert_eq!(marked(text, &marks(keywords).in_text(text)), expected, "{keywords:?}");
+            assert_eq!(marked(text, &marks(keywords).parts(text, Syntax::Text)), expected, "{keywords:?}");
         }
     }
 
     #[test]
     fn a_whole_text_is_searched_as_far_as_it_must_be() {
         let found = |words: &[&str], text: &str, shown| {
-            let Found { near, is_more } = marks(words).found_in_text(text, shown);
+            let Found { near, is_more } = marks(words).find(text, Syntax::Text, shown);
             (near.first().cloned(), near.len(), is_more)
         };
         let far = format!("{}ab", "x".repeat(1 << 20));
@@ -316,7 +314,7 @@ mod tests {
         let spaced = "a ".repeat(1 << 20);
         assert_eq!(found(&["a", "A"], &spaced, 9), (Some(0..1), NEAR_BYTES / 2, true));
         let json = format!(r#"{{"a":"{}","b":["ab"]}}"#, "x\\n".repeat(1 << 10));
-        let Found { near, is_more } = marks(&["ab"]).found_in_json(&json, 0);
+        let Found { near, is_more } = marks(&["ab"]).find(&json, Syntax::Json, 0);
         assert_eq!((&json[near[0].clone()], near.len(), is_more), ("ab", 1, true));
     }
 
@@ -335,16 +333,17 @@ mod tests {
             ("key", r#"{"a":["key",{"key":1}],"key""#, r#"{"a":["[key]",{"key":1}],"key""#),
             ("key", r#"{"a":"key","a key"#, r#"{"a":"[key]","a key"#),
         ] {
-            assert_eq!(marked(json, &marks(&[keyword]).in_json(json)), expected, "{keyword}");
+            assert_eq!(marked(json, &marks(&[keyword]).parts(json, Syntax::Json)), expected, "{keyword}");
         }
         for cut in ["\"a\\", "\"\\u00", "\"", "tru", "-"] {
-            marks(&["a", "0"]).in_json(cut);
+            marks(&["a", "0"]).parts(cut, Syntax::Json);
         }
     }
 
-    /// As [`Marks::in_text`], obviously: each character that has a part in a hit is marked.
+    /// As [`Marks::parts`], obviously: each character that has a part in a hit is marked.
     fn plainly(keywords: &[String], text: &str) -> Vec<Range<usize>> {
-        let (mut folded, mut ends) = (Vec::new(), Vec::new());
+        let mut folded = Vec::new();
+        let mut ends = Vec::new();
         for character in text.chars() {
             fold_into(&character.to_string(), &mut folded);
             ends.push(folded.len());
@@ -363,7 +362,8 @@ mod tests {
                 }
             }
         }
-        let (mut parts, mut start) = (Vec::<Range<usize>>::new(), 0);
+        let mut parts = Vec::<Range<usize>>::new();
+        let mut start = 0;
         for ((place, character), end) in text.char_indices().zip(ends) {
             let end_of_character = place + character.len_utf8();
             if is_hit[start..end].contains(&true) {
@@ -401,8 +401,8 @@ mod tests {
         fn hits_are_those_that_are_obvious(keywords in keywords(), text in texts(), shown in 0_usize..20) {
             let marks = Marks::of(&keywords);
             let expected = plainly(&keywords, &text);
-            prop_assert_eq!(marks.in_text(&text), expected.clone());
-            let Found { near, is_more } = marks.found_in_text(&text, shown);
+            prop_assert_eq!(marks.parts(&text, Syntax::Text), expected.clone());
+            let Found { near, is_more } = marks.find(&text, Syntax::Text, shown);
             prop_assert_eq!(near, expected.clone());
             prop_assert_eq!(is_more, expected.iter().map(Range::len).sum::<usize>() > shown);
         }
@@ -429,13 +429,13 @@ mod tests {
                 .flat_map(|text| plainly(&keywords, text).into_iter().map(|part| text[part].to_owned()))
                 .collect();
             let found: Vec<String> = marks
-                .in_json(&json)
+                .parts(&json, Syntax::Json)
                 .into_iter()
                 .map(|part| serde_json::from_str(&format!("\"{}\"", &json[part])).expect("a part of a string"))
                 .collect();
             prop_assert_eq!(&found, &expected);
-            let Found { near, .. } = marks.found_in_json(&json, 0);
-            prop_assert_eq!(near.first().cloned(), marks.in_json(&json).first().cloned());
+            let Found { near, .. } = marks.find(&json, Syntax::Json, 0);
+            prop_assert_eq!(near.first().cloned(), marks.parts(&json, Syntax::Json).first().cloned());
         }
     }
 }

@@ -3,7 +3,7 @@
 use strata_catalog::{Attempt, AttemptOutcome};
 use strata_http::error::HttpError;
 use strata_http::visit;
-use strata_service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
+use strata_service::{Admitted, Authorization, Bucket, ReadError, Requester, UsageMeter};
 use strata_types::dataset::Dataset;
 use strata_types::version::{Version, VersionSelector};
 
@@ -28,8 +28,10 @@ impl Opened {
 /// Counts the request as a read, and finds what it names. As at the read endpoint, a request of nobody that is one too
 /// many costs no look-up. To all but its owner, a private dataset is what a missing one is.
 pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
-    let (app, target) = (visit.app.clone(), place.target());
-    let (client, user) = (visit.visitor.client, visit.visitor.user.clone());
+    let app = visit.app.clone();
+    let target = place.target();
+    let client = visit.visitor.client;
+    let user = visit.visitor.user.clone();
     if user.is_none()
         && let Err(refused) = visit::count(&app, client, Bucket::Public, &mut visit.headers).await
     {
@@ -54,10 +56,11 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
     let lookup = lookup?;
     let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
     visit.dataset = dataset.latest_version.is_some().then(|| DatasetPlace::of(&dataset));
-    let admitted = match &user {
-        None => lookup.admit(Authorization::None, client, alt)?,
-        Some(user) => lookup.admit_user(user, alt)?,
+    let requester = match &user {
+        None => Requester::Client { client, authorization: Authorization::None },
+        Some(user) => Requester::User(user),
     };
+    let admitted = lookup.authorize(requester, alt)?;
     // Nobody is admitted to what is not there.
     let version = version.ok_or(ReadError::DatasetNotFound)?;
     Ok(Opened { dataset, version, admitted })
@@ -66,33 +69,21 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
 /// The parameter of the page of differences that names the version whose page led there.
 pub(super) const COMPARED: &str = "of";
 
-pub(super) struct Description {
-    /// Its beginning, where it is long: what a page is about is not to be looked for below it.
-    pub(super) beginning: Option<Shown>,
-    pub(super) whole: Shown,
-}
-
 /// Characters and lines of a description that are shown as a whole.
 const DESCRIPTION_CHARACTERS: usize = 400;
 const DESCRIPTION_LINES: usize = 4;
 
-impl Description {
-    fn new(text: &str) -> Description {
-        let lines: Vec<&str> = text.lines().take(DESCRIPTION_LINES + 1).collect();
-        let is_long = text.chars().nth(DESCRIPTION_CHARACTERS).is_some() || lines.len() > DESCRIPTION_LINES;
-        let first = lines.iter().copied().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let beginning = is_long.then(|| Shown::short(first, DESCRIPTION_CHARACTERS / 2));
-        Description { beginning, whole: Shown::lines(text) }
-    }
+/// The beginning of a description that is long, so that the page begins near its top.
+pub(super) fn beginning(description: &str) -> Option<Shown> {
+    let lines: Vec<&str> = description.lines().take(DESCRIPTION_LINES + 1).collect();
+    let is_long = description.chars().nth(DESCRIPTION_CHARACTERS).is_some() || lines.len() > DESCRIPTION_LINES;
+    let first = lines.iter().copied().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    is_long.then(|| Shown::short(first, DESCRIPTION_CHARACTERS / 2))
 }
 
 /// What pages of a dataset say of it, and the way to its other pages.
 pub(super) struct Heading {
-    pub(super) name: Shown,
-    pub(super) description: Option<Description>,
-    pub(super) licence: Option<Shown>,
-    pub(super) private: bool,
-    pub(super) frozen: bool,
+    pub(super) dataset: Dataset,
     /// The version shown, where one is: `v3`, and what else is said of it.
     pub(super) version: Option<String>,
     /// The active version, where another one is shown, and its page.
@@ -128,8 +119,7 @@ impl Heading {
     pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
         let Opened { dataset, version, admitted, .. } = opened;
         let compare = Query::default().and(COMPARED, version.number);
-        let compare = if admitted.alt { compare.and("alt", true) } else { compare };
-        let compare = compare.at(&place.dataset.page("diff"));
+        let compare = if admitted.alt { compare.and("alt", true) } else { compare }.at(&place.dataset.page("diff"));
         let shown = Heading::version(dataset, version.number.get(), admitted.alt);
         let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
         let active =
@@ -157,11 +147,7 @@ impl Heading {
     /// That of a dataset whose pages of a version are those of this place.
     pub(super) fn around(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
         Heading {
-            name: Shown::whole(dataset.name.as_str()),
-            description: dataset.about.description.as_deref().map(Description::new),
-            licence: dataset.about.licence.as_deref().map(Shown::whole),
-            private: dataset.is_private(),
-            frozen: dataset.frozen,
+            dataset: dataset.clone(),
             version: None,
             active: None,
             beside: None,

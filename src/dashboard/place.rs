@@ -1,13 +1,18 @@
 //! Where the pages of a dataset are. `/ui/{dataset_id}/{name_slug}/{version}/[alt/]` is the page of the read
 //! `/api/{dataset_id}/{name_slug}/{version}/[alt/]`; other pages of the version lie below it.
 
+use axum::http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use strata_http::error::HttpError;
 use strata_http::read::path;
+use strata_http::visit::quoted;
 use strata_service::ReadTarget;
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::version::{VersionNumber, VersionSelector};
+
+use super::figures;
+use super::query::{Query, whole_number};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -40,6 +45,12 @@ impl DatasetPlace {
 
     pub(super) fn manage(&self, action: &str) -> String {
         self.below("/ui", &format!("manage/{action}"))
+    }
+
+    /// The page that compares a version with another one, or with its alternate.
+    pub(super) fn diff(&self, v1: &VersionNumber, v2: &VersionNumber, alt: bool) -> String {
+        let query = Query::default().and("v1", v1).and("v2", v2);
+        if alt { query.and("alt", true) } else { query }.at(&self.page("diff"))
     }
 
     pub(super) fn version(&self, selector: VersionSelector, alt: bool) -> Place {
@@ -81,7 +92,7 @@ impl Place {
     }
 
     pub(super) fn browse(&self) -> String {
-        self.below("/ui", "")
+        self.page("")
     }
 
     pub(super) fn api(&self) -> String {
@@ -95,7 +106,7 @@ impl Place {
 
     /// The page of the version's alternate, for its owner.
     pub(super) fn alternate(&self) -> String {
-        Place { alt: false, ..self.clone() }.below("/ui", "alternate")
+        Place { alt: false, ..self.clone() }.page("alternate")
     }
 
     /// The page that changes the alternate in this way.
@@ -104,7 +115,46 @@ impl Place {
     }
 
     pub(super) fn entity(&self, position: u64) -> String {
-        self.below("/ui", &format!("entity/{position}"))
+        self.page(&format!("entity/{position}"))
+    }
+}
+
+/// The position of an entity, which errors show as it was sent, also if no number is as large.
+#[derive(Clone, Debug)]
+pub(super) struct Position {
+    /// Past all entities where it was sent larger than numbers are.
+    pub(super) at: u64,
+    sent: String,
+}
+
+impl Position {
+    /// The one of a text; 400 for anything else.
+    pub(super) fn parse(text: &str) -> Result<Position, HttpError> {
+        let text = text.trim();
+        match whole_number(text) {
+            Some(at) => Ok(Position { at, sent: figures::as_sent(text) }),
+            None => {
+                let text = format!("The position must be a whole number (0 or greater), but is {}.", quoted(text));
+                Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
+            }
+        }
+    }
+
+    /// Whether no entity can be there.
+    pub(super) fn is_past_all(&self) -> bool {
+        self.at == u64::MAX
+    }
+
+    /// That an entity is not there, of a version or a list.
+    pub(super) fn is_in_none(&self, what: &str, entities: u64) -> HttpError {
+        let text = figures::no_position(&self.sent, what, entities);
+        HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
+    }
+}
+
+impl From<u64> for Position {
+    fn from(at: u64) -> Self {
+        Position { at, sent: at.to_string() }
     }
 }
 

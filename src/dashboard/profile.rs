@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use strata_format::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 use strata_http::error::HttpError;
-use strata_service::{Admitted, ProfileRequest, ReadError};
+use strata_service::{Admitted, ReadError};
 use strata_types::version::VersionSelector;
 
 use super::acting::own;
@@ -55,6 +55,8 @@ struct ProfilePage<'a> {
     summary: String,
     left_out: bool,
     paths: Vec<PathCard<'a>>,
+    /// Whether only one path matches.
+    alone: bool,
     first: Option<String>,
     previous: Option<String>,
     next: Option<String>,
@@ -72,8 +74,6 @@ struct PathCard<'a> {
     lengths: Vec<Bar>,
     /// Numbers by the range that they are in.
     numbers: Vec<Bar>,
-    /// Whether the path is the only one of the page.
-    alone: bool,
     spread: Spread,
 }
 
@@ -125,32 +125,11 @@ impl Spread {
 struct Bar {
     value: Shown,
     href: Option<String>,
-    count: String,
-    share: String,
-    width: u64,
-}
-
-impl Bar {
-    /// A bar of so many, of which it says the share of all; the longest bar is that of `most`.
-    fn new(value: Shown, href: Option<String>, count: u64, all: u64, most: u64) -> Bar {
-        Bar {
-            value,
-            href,
-            count: figures::grouped(count),
-            share: figures::percent(count, all),
-            width: width(count, most),
-        }
-    }
-}
-
-impl PathCard<'_> {
-    /// Without what leads to reads.
-    fn without_reads(mut self) -> Self {
-        self.top.iter_mut().chain(&mut self.lengths).chain(&mut self.numbers).for_each(|bar| bar.href = None);
-        self.nulls = None;
-        self.spread = Spread::default();
-        self
-    }
+    count: u64,
+    /// The number that is 100 %.
+    all: u64,
+    /// The number of the longest bar.
+    most: u64,
 }
 
 pub(super) async fn show(visit: Visit) -> Response {
@@ -197,17 +176,8 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let is_too_long = q.len() < asked.len();
     let from = query.number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
     let seen = seen(visit, &place).await?;
-    let (app, visitor) = (&visit.app, &visit.visitor);
     let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
-    let reads = app.reads();
-    let request = ProfileRequest {
-        caller: visitor.user.as_ref(),
-        client: visitor.client,
-        dataset: place.dataset.id,
-        version: seen.selector,
-        alt,
-    };
-    let found = reads.profile(request).await?;
+    let found = visit.app.reads().profile(visit.profile(place.dataset.id, seen.selector, alt)).await?;
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();
@@ -238,13 +208,10 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         (_, 0) => format!("There is no path number {} ({of} in total).", figures::grouped(asked_from as u64 + 1)),
         _ => format!("{} to {to} of {of}", from + 1),
     };
-    let alone = matching.len() == 1;
     // No link leads to a read that is refused.
-    let readable = seen.admitted.is_some();
-    let cards = matching[from..to].iter().enumerate().map(|(index, record)| {
-        let card = PathCard { alone, ..card(from + index, record, contents.entities, &place) };
-        if readable { card } else { card.without_reads() }
-    });
+    let reads = seen.admitted.as_ref().map(|_| &place);
+    let cards = matching[from..to].iter().enumerate();
+    let cards = cards.map(|(index, record)| card(from + index, record, contents.entities, reads));
     let mut paths: Vec<PathCard> = cards.collect();
     // Counting looks at all numbers of a path, so it is done for one, when it is asked for.
     if let (Some(_), [record], [card], Some(admitted)) =
@@ -284,6 +251,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         problem: is_too_long.then(|| format!("The search text is longer than {SEARCHED} characters.")),
         left_out: contents.paths_left_out,
         paths,
+        alone: matching.len() == 1,
         first: (from > 0).then(|| at(0)),
         previous: (from > 0).then(|| at(from.saturating_sub(PAGE))),
         next: (to < matching.len()).then(|| at(to)),
@@ -292,10 +260,12 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
-fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, place: &Place) -> PathCard<'a> {
+/// A path, with links to reads if `reads` is the version that they read.
+fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Place>) -> PathCard<'a> {
     let named = !record.path.is_empty();
     let filter = |value: &str| {
-        named.then(|| Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
+        let place = reads.filter(|_| named)?;
+        Some(Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
     };
     // Outside of arrays, a value stands once in each of its entities.
     let whole = match record.fans_out {
@@ -305,7 +275,7 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, place: &Place) -> 
     let top = record.top.iter().map(|top| {
         let text = value_text(&top.value);
         let href = if top.cut { None } else { filter(&text) };
-        Bar::new(Shown::beginning(&text, CHARACTERS, top.cut), href, top.count, whole, whole)
+        Bar { value: Shown::beginning(&text, CHARACTERS, top.cut), href, count: top.count, all: whole, most: whole }
     });
     let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
     let number = |record: &ValueRecord| match record.cut {
@@ -329,9 +299,8 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, place: &Place) -> 
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
-        numbers: numbers(record, place),
-        alone: false,
-        spread: Spread::of(record, place),
+        numbers: numbers(record, reads),
+        spread: reads.map(|place| Spread::of(record, place)).unwrap_or_default(),
     }
 }
 
@@ -351,27 +320,27 @@ fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
     let counts = &record.string_lengths;
     let most = counts.iter().copied().max().unwrap_or(0);
     let counts = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0);
-    let bar = |(place, count): (usize, u64)| {
+    let bars = counts.map(|(place, count)| {
         let range = lengths_at(place);
-        let (first, last) = (figures::grouped(*range.start()), figures::grouped(*range.end()));
+        let [first, last] = [range.start(), range.end()].map(|length| figures::grouped(*length));
         let value = Shown::whole(&if first == last { first } else { format!("{first} to {last}") });
-        Bar::new(value, empty.clone().filter(|_| place == 0), count, record.types.string, most)
-    };
-    counts.map(bar).collect()
+        Bar { value, href: empty.clone().filter(|_| place == 0), count, all: record.types.string, most }
+    });
+    bars.collect()
 }
 
 /// The numbers of a path by their range, from the least to the greatest; none where they were not counted. Where an
 /// entity may have several, no filter finds those of one range alone.
-fn numbers(record: &PathRecord, place: &Place) -> Vec<Bar> {
+fn numbers(record: &PathRecord, reads: Option<&Place>) -> Vec<Bar> {
     let Some(bins) = &record.number_bins else { return Vec::new() };
     let ranges = bins.ranges(RANGES);
     let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
-    let is_found = !record.path.is_empty() && !record.fans_out;
+    let reads = reads.filter(|_| !record.path.is_empty() && !record.fans_out);
     let bar = |range: &NumberRange| {
         let value = Shown::whole(&histogram::between(&range.from, &range.to));
-        let is_found = is_found && range.is_exact;
-        let href = is_found.then(|| histogram::page_of(&record.path, &range.from, &range.to, place));
-        Bar::new(value, href, range.count, record.types.number, most)
+        let place = reads.filter(|_| range.is_exact);
+        let href = place.map(|place| histogram::page_of(&record.path, &range.from, &range.to, place));
+        Bar { value, href, count: range.count, all: record.types.number, most }
     };
     ranges.iter().map(bar).collect()
 }

@@ -12,7 +12,6 @@ use strata_http::visit::quoted;
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b',').remove(b'/');
 
-/// Names and values, decoded, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -24,12 +23,12 @@ impl Query {
     }
 
     pub(super) fn first(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.all(name).next()
     }
 
     /// The value of a parameter of a page, which is given once at most; 400 for a second one.
     pub(super) fn once(&self, name: &str) -> Result<Option<&str>, HttpError> {
-        let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        let mut values = self.all(name);
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
             (_, Some(second)) => Err(invalid(name, second, "is a second value", &format!("{name} given at most once"))),
@@ -39,11 +38,10 @@ impl Query {
     /// A number of a parameter of a page; 400 for anything else.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, HttpError> {
         let Some(text) = self.once(name)? else { return Ok(None) };
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let problem = if digits { "is too large" } else { "is not a whole number" };
+        let number = whole_number(text);
+        let problem = if number.is_some() { "is too large" } else { "is not a whole number" };
         let valid = format!("decimal digits only, from 0 to {}", u64::MAX);
-        let number = text.parse().ok().filter(|_| digits);
-        number.map(Some).ok_or_else(|| invalid(name, text, problem, &valid))
+        number.and_then(|_| text.parse().ok()).map(Some).ok_or_else(|| invalid(name, text, problem, &valid))
     }
 
     /// A parameter of a page that has one of these values; 400 for any other.
@@ -65,7 +63,7 @@ impl Query {
         self.0.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name)).collect()
     }
 
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a str> + use<'a, 'n> {
         self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
@@ -96,12 +94,7 @@ impl Query {
 
     /// With other pairs in the place of some.
     pub(super) fn mapped(&self, other: impl Fn(&str, &str) -> Option<(String, String)>) -> Query {
-        Query(
-            self.0
-                .iter()
-                .map(|(name, value)| other(name, value).unwrap_or_else(|| (name.clone(), value.clone())))
-                .collect(),
-        )
+        Query(self.0.iter().map(|pair| other(&pair.0, &pair.1).unwrap_or_else(|| pair.clone())).collect())
     }
 
     /// The URL of a path with this query string.
@@ -120,11 +113,17 @@ impl fmt::Display for Query {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (name, value)) in self.0.iter().enumerate() {
             let separator = if place > 0 { "&" } else { "" };
-            let (name, value) = (utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED));
-            write!(formatter, "{separator}{name}={value}")?;
+            let name = utf8_percent_encode(name, ESCAPED);
+            write!(formatter, "{separator}{name}={}", utf8_percent_encode(value, ESCAPED))?;
         }
         Ok(())
     }
+}
+
+/// A number of decimal digits only; the largest one where it is larger.
+pub(super) fn whole_number(text: &str) -> Option<u64> {
+    let has_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    has_digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// Whether a value of a parameter is true, as reads have it.

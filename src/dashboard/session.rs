@@ -61,8 +61,8 @@ pub(super) async fn sign_in(visit: &mut Visit, body: Body) -> Result<Reply, Http
             ),
         ) => {
             let (status, problem) = visit.tell(error);
-            let (shell, email) = (visit.shell("Sign in"), field("email").to_owned());
-            render(status, &SignInPage { shell, email, next, problem: Some(problem) })
+            let email = field("email").to_owned();
+            render(status, &SignInPage { shell: visit.shell("Sign in"), email, next, problem: Some(problem) })
         }
         Err(error) => Err(error),
     }

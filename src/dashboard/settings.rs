@@ -241,10 +241,10 @@ impl IndexForm {
 
     fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetChange, HttpError> {
         let lines = |form: &IndexForm| [&form.always, &form.never].map(|text| text.replace("\r\n", "\n"));
-        let paths = |text: &'_ str| {
+        let paths = [&self.always, &self.never].map(|text| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-        };
-        let index = IndexSettings::try_new(&paths(&self.always), &paths(&self.never));
+        });
+        let index = IndexSettings::try_new(&paths[0], &paths[1]);
         let index = index.map_err(|error| invalid_field("index", error.to_string()))?;
         let index = Some(index).filter(|_| changed(&lines(self), was.map(lines).as_ref()));
         Ok(DatasetChange { index, ..DatasetChange::default() })
@@ -263,16 +263,14 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
 async fn settings(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
-    let typed = [said.about.is_some(), said.source.is_some(), said.index.is_some()];
-    let mut was = [
-        serde_json::to_string(&AboutForm::of(dataset)),
-        serde_json::to_string(&SourceForm::of(dataset, said.url)),
-        serde_json::to_string(&IndexForm::of(&dataset.index)),
-    ]
-    .map(Result::unwrap_or_default);
-    for (was, _) in was.iter_mut().zip(typed).filter(|(_, typed)| *typed) {
-        *was = said.was.clone().unwrap_or_default();
-    }
+    let was = |is_typed: bool, saved: serde_json::Result<String>| {
+        if is_typed { said.was.clone() } else { saved.ok() }.unwrap_or_default()
+    };
+    let was = [
+        was(said.about.is_some(), serde_json::to_string(&AboutForm::of(dataset))),
+        was(said.source.is_some(), serde_json::to_string(&SourceForm::of(dataset, said.url))),
+        was(said.index.is_some(), serde_json::to_string(&IndexForm::of(&dataset.index))),
+    ];
     let page = SettingsPage {
         shell: visit.shell(said.problem.title(format!("Settings, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Settings),
@@ -329,9 +327,9 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
 }
 
 async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
-    let (datasets, user) = (visit.app.datasets(), visit.user()?);
-    let has_fields = matches!(sent.action.as_str(), "about" | "source" | "index");
-    if !has_fields {
+    let datasets = visit.app.datasets();
+    let user = visit.user()?;
+    if !matches!(sent.action.as_str(), "about" | "source" | "index") {
         sent.check(&[], &[])?;
     }
     let form = match sent.action.as_str() {

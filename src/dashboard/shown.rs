@@ -8,7 +8,7 @@ use askama::filters::HtmlSafe;
 use strata_types::text::{with_invisible, with_names};
 
 use super::figures;
-use super::marks::{Found, Marks};
+use super::marks::{Found, Marks, Syntax};
 
 /// A text of others, as the inside of an element.
 #[derive(Clone, Debug, Default)]
@@ -42,15 +42,10 @@ impl Shown {
     /// The first characters of a text, which is somewhere else on the page, or on another.
     pub(super) fn short(text: &str, characters: usize) -> Shown {
         let mut shown = Shown::beginning(text, characters, false);
-        shown.elide();
-        shown
-    }
-
-    /// Without saying how long all of it is.
-    fn elide(&mut self) {
-        if self.all_bytes.take().is_some() {
-            self.push_dots();
+        if shown.all_bytes.take().is_some() {
+            shown.push_dots();
         }
+        shown
     }
 
     fn push_dots(&mut self) {
@@ -99,7 +94,8 @@ impl Shown {
 
     fn write_part(&self, formatter: &mut fmt::Formatter<'_>, Range { start, end }: Range<usize>) -> fmt::Result {
         let inner = self.inner();
-        let (from, to) = (inner.start.clamp(start, end), inner.end.clamp(start, end));
+        let from = inner.start.clamp(start, end);
+        let to = inner.end.clamp(start, end);
         self.text[start..from].chars().try_for_each(|character| write_name(formatter, character))?;
         Escaped(&self.text[from..to]).fmt(formatter)?;
         self.text[to..end].chars().try_for_each(|character| write_name(formatter, character))
@@ -116,20 +112,9 @@ impl Shown {
         Shown { link: web_url(text), ..Shown::new(text, characters) }
     }
 
-    pub(super) fn marking(mut self, marks: &Marks) -> Shown {
-        self.marked = marks.in_text(self.of_value());
-        self
-    }
-
-    /// As [`Shown::marking`], of a text that is JSON.
-    pub(super) fn marking_json(mut self, marks: &Marks) -> Shown {
-        self.marked = marks.in_json(self.of_value());
-        self
-    }
-
-    /// The text without what is no part of the value.
-    fn of_value(&self) -> &str {
-        &self.text[..self.text.len() - self.ours]
+    pub(super) fn marking(self, marks: &Marks, syntax: Syntax) -> Shown {
+        let marked = marks.parts(&self.text[..self.text.len() - self.ours], syntax);
+        self.marked_at(marked)
     }
 
     /// With these parts of it marked, which are in order and do not touch.
@@ -137,13 +122,12 @@ impl Shown {
         Shown { marked, ..self }
     }
 
-    pub(super) fn marked_bytes(&self) -> usize {
-        self.marked.iter().map(Range::len).sum()
-    }
-
-    /// With a word on the hits that were found in the rest of the whole text.
-    pub(super) fn telling(self, found: &Found) -> Shown {
-        Shown { has_more_hits: self.is_cut() && found.is_more, ..self }
+    /// With the hits in it marked, and a word on those in the rest of `whole`, of which it is the beginning; and what
+    /// is found there.
+    pub(super) fn searched(self, whole: &str, marks: &Marks, syntax: Syntax) -> (Shown, Found) {
+        let shown = self.marking(marks, syntax);
+        let found = marks.find(whole, syntax, shown.marked.iter().map(Range::len).sum());
+        (Shown { has_more_hits: shown.is_cut() && found.is_more, ..shown }, found)
     }
 
     /// The first of these hits of a text, with what stands around it on its line, so many characters at most. All of
@@ -241,10 +225,7 @@ pub(super) fn with_named(text: &str) -> impl Iterator<Item = (char, bool)> + '_ 
 pub(super) fn named_text(text: &str) -> String {
     let mut named = String::with_capacity(text.len());
     for (character, is_named) in with_named(text) {
-        let _ = match is_named {
-            true => write!(named, "U+{:04X}", u32::from(character)),
-            false => named.write_char(character),
-        };
+        let _ = if is_named { write!(named, "U+{:04X}", u32::from(character)) } else { named.write_char(character) };
     }
     named
 }
@@ -359,7 +340,7 @@ mod tests {
     #[test]
     fn hits_are_marked_and_escaped() {
         let marks = Marks::of(&["<b".to_owned(), "&".to_owned()]);
-        let shown = Shown::new("a<B>&\u{202e}", 10).marking(&marks);
+        let shown = Shown::new("a<B>&\u{202e}", 10).marking(&marks, Syntax::Text);
         let html = "<bdi>a<mark>&lt;B</mark>&gt;<mark>&amp;</mark><span class=\"ctl\">U+202E</span></bdi>";
         assert_eq!((shown.to_string().as_str(), shown.is_marked()), (html, true));
     }
@@ -368,14 +349,13 @@ mod tests {
     fn hits_in_what_is_left_out_are_told() {
         let marks = Marks::of(&["end".to_owned()]);
         let told = |text: &str| {
-            let shown = Shown::new(text, 5).marking(&marks);
-            let found = marks.found_in_text(text, shown.marked_bytes());
-            shown.telling(&found).to_string().contains("matches in the rest")
+            let (shown, _) = Shown::new(text, 5).searched(text, &marks, Syntax::Text);
+            shown.to_string().contains("matches in the rest")
         };
         assert_eq!(["a long end", "end a long", "ab end", "end"].map(told), [true, false, true, false]);
         // Hits that touch each other across the end of what is shown.
         assert!(told("xxendend"));
-        let shown = Shown::new("xxendend", 5).marking(&marks).to_string();
+        let shown = Shown::new("xxendend", 5).marking(&marks, Syntax::Text).to_string();
         assert!(shown.starts_with("<bdi>xx<mark>end</mark></bdi>"), "{shown}");
     }
 
@@ -383,7 +363,7 @@ mod tests {
     fn what_is_no_part_of_a_value_is_not_marked() {
         let marks = Marks::of(&["…".to_owned(), "empty".to_owned()]);
         for (text, html) in [("12345…", "<bdi>12345…</bdi>"), ("", "<bdi>(empty)</bdi>")] {
-            assert_eq!(Shown::short(text, 5).marking(&marks).to_string(), html);
+            assert_eq!(Shown::short(text, 5).marking(&marks, Syntax::Text).to_string(), html);
         }
     }
 
@@ -409,7 +389,10 @@ mod tests {
         }
         assert_eq!(told(Shown::beginning("", 6, true)), "…", "the beginning of a text that is cut");
         let marks = Marks::of(&["a ".to_owned()]);
-        assert_eq!(told(Shown::whole(" a ").naming_ends().marking(&marks)), "{U+0020}<mark>a{U+0020}</mark>");
+        assert_eq!(
+            told(Shown::whole(" a ").naming_ends().marking(&marks, Syntax::Text)),
+            "{U+0020}<mark>a{U+0020}</mark>"
+        );
         assert_eq!(told(Shown::linked("\t", 6)), "{U+0009}");
     }
 
@@ -431,13 +414,13 @@ mod tests {
             ("ä ö ü\nß hit hit\nß", "…ß <mark>hit</mark> <mark>hit</mark>…"),
             ("0123456789012345678hit", "…345678<mark>hit</mark>"),
         ] {
-            let hits = marks.in_text(text);
+            let hits = marks.parts(text, Syntax::Text);
             assert_eq!(Shown::around(text, &hits, 20).alone().to_string(), html, "{text:?}");
         }
         // A hit that is longer than what is shown is marked as far as it goes.
         let marks = Marks::of(&["x".repeat(50)]);
         let text = "x".repeat(50);
-        let hits = marks.in_text(&text);
+        let hits = marks.parts(&text, Syntax::Text);
         let shown = Shown::around(&text, &hits, 9).alone().to_string();
         assert_eq!(shown, "<mark>xxxxxxxxx</mark>…");
     }

@@ -15,32 +15,24 @@ const BYTES: usize = 1 << 20;
 const KEY_CHARACTERS: usize = 200;
 const VALUE_CHARACTERS: usize = 10_000;
 
-/// Levels that are unfolded at first.
 const OPEN_LEVELS: usize = 2;
 
-/// The tree, and whether it is all of the entity.
+#[derive(Default)]
 pub(super) struct Tree {
     pub(super) html: String,
-    pub(super) whole: bool,
+    nodes: usize,
 }
 
 impl Tree {
     pub(super) fn new(entity: &[u8]) -> Tree {
-        let mut writer = Writer { html: String::new(), nodes: 0 };
-        writer.members(&mut Cursor::new(entity), 0);
-        let whole = !writer.is_full();
-        Tree { html: writer.html, whole }
+        let mut tree = Tree::default();
+        tree.members(&mut Cursor::new(entity), 0);
+        tree
     }
-}
 
-struct Writer {
-    html: String,
-    nodes: usize,
-}
-
-impl Writer {
-    fn is_full(&self) -> bool {
-        self.nodes >= NODES || self.html.len() >= BYTES
+    /// Whether the tree contains the whole entity.
+    pub(super) fn is_whole(&self) -> bool {
+        self.nodes < NODES && self.html.len() < BYTES
     }
 
     /// Writing to a string cannot fail.
@@ -60,7 +52,7 @@ impl Writer {
                 false => cursor.next_element().then_some(Key::Index(index)),
             };
             let Some(key) = key else { break };
-            if self.is_full() {
+            if !self.is_whole() {
                 cursor.skip_value();
                 continue;
             }
@@ -120,7 +112,7 @@ mod tests {
     #[test]
     fn a_tree_has_every_value_and_escapes_it() {
         let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[],"none":"","":1}"#);
-        assert!(tree.whole);
+        assert!(tree.is_whole());
         let html = tree.html;
         for part in [
             "<dt><bdi>a</bdi></dt><dd><span class=\"number\"><bdi>1.0</bdi></span></dd>",
@@ -143,11 +135,11 @@ mod tests {
         entity.pop();
         entity.extend(b"]}");
         let tree = Tree::new(&entity);
-        assert!(!tree.whole);
+        assert!(!tree.is_whole());
         let html = tree.html;
         for tag in ["dl", "div", "details", "dd", "dt"] {
-            let (open, close) = (html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count());
-            assert_eq!(open, close, "{tag}");
+            let count = |pattern: String| html.matches(&pattern).count();
+            assert_eq!(count(format!("<{tag}")), count(format!("</{tag}>")), "{tag}");
         }
     }
 }

@@ -9,7 +9,7 @@ use strata_catalog::{DayUsage, UsageCounts};
 use strata_http::error::HttpError;
 
 use super::acting::{Own, own};
-use super::figures::{self, UsageCells};
+use super::figures;
 use super::opened::{Heading, Tab};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
@@ -34,11 +34,9 @@ struct UsagePage {
     days: u64,
     first: String,
     last: String,
-    /// `requests`, `bytes`.
     charts: Vec<Chart>,
-    /// Days, and what was read on each.
-    rows: Vec<(NaiveDate, UsageCells)>,
-    total: UsageCells,
+    rows: Vec<DayUsage>,
+    total: UsageCounts,
     versions: String,
     stored: String,
 }
@@ -86,8 +84,8 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         first: date(first).to_string(),
         last: date(today).to_string(),
         charts: charts(first, today, &read, &total),
-        rows: read.iter().map(|day| (day.date(), UsageCells(day.counts))).collect(),
-        total: UsageCells(total),
+        rows: read,
+        total,
         versions: figures::counted(view.versions.len() as u64, "version", "versions"),
         stored: figures::size(files.values().sum()),
     };

@@ -10,7 +10,7 @@ use strata_http::error::HttpError;
 use strata_http::visit;
 use strata_service::{Bucket, ReadError};
 use strata_types::dataset::Dataset;
-use strata_types::version::{Version, VersionNumber, VersionSelector, there_are};
+use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
 use super::acting::{Question, own, received_of_owner};
 use super::figures::{self, Time};
@@ -39,6 +39,10 @@ impl Action {
             Action::Freeze => "freeze",
             Action::Unfreeze => "unfreeze",
         }
+    }
+
+    fn parse(name: &str) -> Option<Action> {
+        Action::ALL.into_iter().find(|action| action.name() == name)
     }
 
     fn done(self) -> &'static str {
@@ -72,39 +76,22 @@ struct VersionsPage {
     shell: Shell,
     heading: Heading,
     notice: Option<&'static str>,
-    pinned: Option<VersionNumber>,
+    dataset: Dataset,
     /// The last two versions, which a form proposes to compare, for the owner of more than one.
     last_two: Option<[VersionNumber; 2]>,
     total: usize,
     /// Whether a user can make a clone.
     clones: bool,
-    versions: Vec<VersionCard>,
+    /// Each version with the one before it.
+    versions: Vec<(VersionRecord, Option<VersionRecord>)>,
+    now: DateTime<Utc>,
     first: Option<String>,
     older: Option<String>,
 }
 
-struct VersionCard {
-    version: Version,
-    place: Place,
-    time: Time,
-    change: Option<String>,
-    /// Whether it holds the same entities as the version before.
-    same: bool,
-    active: bool,
-    latest: bool,
-    pinned: bool,
-    /// What it differs in from the version before.
-    changes: Option<String>,
-    /// What its alternate differs in from it.
-    alternate_changes: String,
-}
-
-impl VersionCard {
-    /// The page that asks before something is done with this version.
-    fn manage(&self, action: Action) -> String {
-        let manage = self.place.dataset.manage(action.name());
-        Query::default().and("version", self.version.number).at(&manage)
-    }
+/// The page that asks before something is done with a version.
+fn manage(place: &Place, number: &VersionNumber, action: Action) -> String {
+    Query::default().and("version", number).at(&place.dataset.manage(action.name()))
 }
 
 /// The dataset, and whether it is the visitor's. To all but its owner a private one is what a missing one is, and a
@@ -140,60 +127,30 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     query.one_of("done", &Action::ALL.map(Action::name))?;
     let (view, owned) = seen(visit, &place).await?;
     let before = before.unwrap_or(u64::MAX);
-    let notice = query.first("done").filter(|_| owned);
-    let notice = notice.and_then(|name| Action::ALL.into_iter().find(|action| action.name() == name));
+    let notice = query.first("done").filter(|_| owned).and_then(Action::parse);
     let dataset = &view.dataset;
     let from = view.versions.iter().position(|record| record.version.number.get() < before);
     let rest = from.map_or(&[][..], |from| &view.versions[from..]);
-    let now = Utc::now();
-    let cards = rest.iter().take(PAGE).enumerate();
-    let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, now));
     let active = place.version(VersionSelector::Active, false);
     let page = VersionsPage {
         shell: visit.shell(format!("Versions, {}", dataset.name.as_str())),
         heading: Heading::around(visit, dataset, &active, Tab::Versions).with_failure(visit, dataset).await,
         notice: notice.map(Action::done),
-        pinned: dataset.pinned_version,
+        dataset: dataset.clone(),
         last_two: match view.versions.as_slice() {
             [last, before, ..] if owned => Some([before.version.number, last.version.number]),
             _ => None,
         },
         total: view.versions.len(),
         clones: visit.visitor.user.is_some() && !dataset.frozen && !view.versions.is_empty(),
-        versions: cards.collect(),
+        versions: rest.iter().take(PAGE).zip(1..).map(|(record, at)| (record.clone(), rest.get(at).cloned())).collect(),
+        now: Utc::now(),
         first: from.filter(|from| *from > 0).map(|_| place.page("versions")),
         older: rest
             .get(PAGE)
             .map(|_| Query::default().and("before", rest[PAGE - 1].version.number).at(&place.page("versions"))),
     };
     render(StatusCode::OK, &page)
-}
-
-fn card(
-    record: &VersionRecord,
-    before: Option<&VersionRecord>,
-    dataset: &Dataset,
-    place: &DatasetPlace,
-    now: DateTime<Utc>,
-) -> VersionCard {
-    let VersionRecord { version, is_active } = record;
-    let change = |before: &VersionRecord| figures::change(before.version.file.entity_count, version.file.entity_count);
-    let diff = |with: VersionNumber, alt: bool| {
-        let query = Query::default().and("v1", with).and("v2", version.number);
-        if alt { query.and("alt", true) } else { query }.at(&place.page("diff"))
-    };
-    VersionCard {
-        place: place.number(version.number),
-        time: Time::new(version.created_at, now),
-        change: before.map(change),
-        same: before.is_some_and(|before| before.version.file.content_hash == version.file.content_hash),
-        active: *is_active,
-        latest: dataset.latest_version == Some(version.number),
-        pinned: dataset.pinned_version == Some(version.number),
-        changes: before.map(|before| diff(before.version.number, false)),
-        alternate_changes: diff(version.number, true),
-        version: version.clone(),
-    }
 }
 
 /// What is asked for: the action, and the version that it is about, if it is about one.
@@ -206,7 +163,7 @@ struct Asked {
 fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
     let place = DatasetPlace::parse(path)?;
     let name = path.rsplit('/').next().unwrap_or_default();
-    let action = Action::ALL.into_iter().find(|action| action.name() == name).ok_or(HttpError::NoSuchPath)?;
+    let action = Action::parse(name).ok_or(HttpError::NoSuchPath)?;
     let number = version.and_then(|number| number.parse().ok()).filter(|number| *number > 0);
     let version = match (action.of_a_version(), number) {
         (false, _) => None,
@@ -227,9 +184,9 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let Asked { place, action, version } = asked(visit.head.uri.path(), given.first("version"))?;
     visit.query(if action.of_a_version() { &["version"] } else { &[] })?;
     let own = own(visit).await?;
-    let (view, dataset) = (&own.view, &own.view.dataset);
+    let dataset = &own.view.dataset;
     if let Some(number) = version
-        && !view.versions.iter().any(|record| record.version.number == number)
+        && !own.view.versions.iter().any(|record| record.version.number == number)
     {
         let text = format!("There is no version {number}; {}.", there_are(dataset.latest_version));
         return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
@@ -310,7 +267,8 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
     let (_, sent) = received_of_owner(visit, body).await?;
     let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
     sent.check(if action.of_a_version() { &["version"] } else { &[] }, &[])?;
-    let (datasets, user) = (visit.app.datasets(), visit.user()?);
+    let datasets = visit.app.datasets();
+    let user = visit.user()?;
     match (action, version) {
         (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,
         (Action::Freeze, Some(version)) => datasets.rollback(&user, place.id, version, true).await?,

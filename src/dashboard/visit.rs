@@ -18,9 +18,11 @@ use strata_http::large_responses;
 use strata_http::visit::{self, Visitor, quoted};
 use strata_runtime::blocking::blocking;
 use strata_runtime::priority::Priority;
-use strata_service::{App, BodyRoom, ManageError, UsageMeter};
+use strata_service::{App, BodyRoom, ManageError, ProfileRequest, UsageMeter};
+use strata_types::ids::DatasetId;
 use strata_types::limits::FORM_BYTES;
 use strata_types::user::User;
+use strata_types::version::VersionSelector;
 
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -67,7 +69,6 @@ pub(super) struct Visit {
     pub(super) head: Parts,
     pub(super) visitor: Visitor,
     pub(super) headers: HeaderMap,
-    /// Counts the request for its dataset.
     pub(super) meter: Option<UsageMeter>,
     /// What was typed into the form that was sent. The page of an error shows it, so that it is not lost.
     pub(super) typed: Option<String>,
@@ -97,7 +98,6 @@ struct ErrorPage<'a> {
     again: Option<&'a str>,
 }
 
-/// A visit that sends something.
 pub(super) struct Posted {
     pub(super) visit: Visit,
     pub(super) body: Body,
@@ -159,6 +159,12 @@ impl Visit {
         self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
 
+    /// A request for the profile of a version.
+    pub(super) fn profile(&self, dataset: DatasetId, version: VersionSelector, alt: bool) -> ProfileRequest<'_> {
+        let Visitor { user, client, .. } = &self.visitor;
+        ProfileRequest { caller: user.as_ref(), client: *client, dataset, version, alt }
+    }
+
     /// The query string of a page that has these parameters, each once at most. As at the read endpoint, others are
     /// ignored, and named.
     ///
@@ -200,9 +206,10 @@ impl Visit {
         let sign_in =
             if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
         // The name of a window has no elements that would name what nobody sees.
-        let seen = |(character, is_named): (char, bool)| if is_named { char::REPLACEMENT_CHARACTER } else { character };
+        let title: String = title.into();
+        let title = with_named(&title).map(|(one, is_named)| if is_named { char::REPLACEMENT_CHARACTER } else { one });
         Shell {
-            title: with_named(&title.into()).map(seen).collect(),
+            title: title.collect(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
             token: self.visitor.session.as_ref().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
             sign_in,
@@ -218,8 +225,7 @@ impl Visit {
         limit_bytes: usize,
     ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
         visit::check_origin(&self.app, &self.head)?;
-        let (holder, headers) = (self.visitor.holder(), &self.head.headers);
-        visit::form(&self.app, holder, headers, body, limit_bytes).await
+        visit::form(&self.app, self.visitor.holder(), &self.head.headers, body, limit_bytes).await
     }
 
     /// Checks that a page of this session has made a form; 403 for any other.

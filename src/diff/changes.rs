@@ -92,7 +92,6 @@ pub struct Diff {
     /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
     pub(super) ones: Vec<(u64, u64)>,
     pub(super) added: Vec<u64>,
-    /// Their account in the memory pool.
     #[expect(dead_code, reason = "held until the diff is dropped")]
     pub(super) accounted: Option<[MemoryReservation; 2]>,
 }
@@ -100,8 +99,8 @@ pub struct Diff {
 impl Diff {
     /// That of two versions with the same entities.
     pub fn none(entities: u64) -> Diff {
-        let (ones, added) = (Vec::new(), Vec::new());
-        Diff { total_v1: entities, total_v2: entities, modified: 0, ones, added, accounted: None }
+        let total_v1 = entities;
+        Diff { total_v1, total_v2: entities, modified: 0, ones: Vec::new(), added: Vec::new(), accounted: None }
     }
 
     pub fn memory_bytes(&self) -> usize {

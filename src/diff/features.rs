@@ -1,6 +1,5 @@
 //! The fields of unmatched entities as numbers, by which pairs are compared.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -15,8 +14,8 @@ use strata_query::fields::values::Feature;
 use strata_query::tasks;
 use strata_store::StorageError;
 
-use super::Session;
 use super::weights::Weights;
+use super::{Session, by_row_group};
 
 /// Stands for the start of features that have not come.
 const MISSING: u64 = u64::MAX;
@@ -40,7 +39,8 @@ impl Features {
         order.extend(positions.iter().copied().enumerate().map(|(place, position)| (position, place)))?;
         order.items_mut().sort_unstable();
         let order = Arc::new(order);
-        let (chosen, wanted) = (Chosen::Positions(version, order.clone()), Wanted::Features(weights.ranks.clone()));
+        let chosen = Chosen::Positions(version, order.clone());
+        let wanted = Wanted::Features(weights.ranks.clone());
         match session.helped(chosen, wanted, |batches| Features::collect(session, &order, batches)).await {
             Some(features) => Ok(features),
             None => Features::read_here(session, version, &order, weights).await,
@@ -82,20 +82,15 @@ impl Features {
         order: &Arc<Accounted<(u64, usize)>>,
         weights: &Weights,
     ) -> Result<Features, QueryError> {
-        let row_groups = session.readers[version].row_groups();
-        let mut jobs: Vec<(usize, Range<usize>)> = Vec::new();
-        let mut start = 0;
-        while let Some((position, _)) = order.get(start) {
-            let row_group = session.readers[version].row_group_of(*position);
-            let within = order[start..].partition_point(|(position, _)| row_groups[row_group].holds(*position));
-            jobs.push((row_group, start..start + within));
-            start += within;
-        }
+        let jobs: Vec<_> = by_row_group(&session.readers[version], order, |(position, _)| *position).collect();
         let mut all = Features::none(session, order.len())?;
-        let works = {
-            let (session, order, ranks) = (session.clone(), order.clone(), weights.ranks.clone());
-            jobs.clone().into_iter().map(move |(row_group, places)| {
-                let (session, order, ranks) = (session.clone(), order.clone(), ranks.clone());
+        let works: Vec<_> = jobs
+            .iter()
+            .cloned()
+            .map(|(row_group, places)| {
+                let session = session.clone();
+                let order = order.clone();
+                let ranks = weights.ranks.clone();
                 async move {
                     let reader = &session.readers[version];
                     let first = reader.row_groups()[row_group].first;
@@ -103,7 +98,8 @@ impl Features {
                     RowFeatures::read(reader, row_group, rows, &ranks, session.seeds, &session.reservation).await
                 }
             })
-        };
+            .collect();
+        let works = works.into_iter();
         let mut parts = tasks::in_order(works, session.engine.threads());
         for (_, places) in jobs {
             let Some(RowFeatures { features, lengths }) = parts.try_next().await? else { break };

@@ -37,8 +37,8 @@ use strata_query::scan::sort_key::{OrderSpec, SortColumn};
 use strata_query::tasks;
 use strata_store::StorageError;
 
-use super::Session;
 use super::shared::{self, HASH_BYTES, Rest};
+use super::{Session, by_row_group};
 
 /// 128 bits each of the hashes of `_source` and entity, a byte for the version, 64 bits of position.
 const KEY_BYTES: usize = 41;
@@ -84,13 +84,10 @@ pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError
 async fn unmatched_of(session: &Session, rest: &Rest) -> Result<Unmatched, QueryError> {
     let mut jobs = Vec::new();
     for (version, reader) in session.readers.iter().enumerate() {
-        let mut positions = &rest.positions[version][..];
-        while let Some(first) = positions.first() {
-            let row_group = reader.row_group_of(*first);
-            let group = reader.row_groups()[row_group];
-            let end = positions.partition_point(|position| *position < group.first + group.rows as u64);
-            let rows: Vec<usize> = positions[..end].iter().map(|position| (position - group.first) as usize).collect();
-            positions = &positions[end..];
+        let positions = &rest.positions[version][..];
+        for (row_group, places) in by_row_group(reader, positions, |position| *position) {
+            let first = reader.row_groups()[row_group].first;
+            let rows: Vec<usize> = positions[places].iter().map(|position| (position - first) as usize).collect();
             let reader = reader.clone();
             jobs.push(async move {
                 let mut keys = Vec::with_capacity(rows.len() * KEY_BYTES);
@@ -261,8 +258,8 @@ impl Grouping {
             positions: [list(), list()],
             multiplicities: [none(0)?, none(1)?],
         };
-        let (ones, left) = (list(), [list(), list()]);
-        Ok(Grouping { found, hashes: None, first: (0, 0), count: 0, ones, matched: 0, left })
+        let left = [list(), list()];
+        Ok(Grouping { found, hashes: None, first: (0, 0), count: 0, ones: list(), matched: 0, left })
     }
 
     fn push(&mut self, key: &[u8]) -> Result<(), QueryError> {
@@ -298,7 +295,8 @@ impl Grouping {
         }
         self.left[0].extend(self.ones[self.matched..].iter().copied())?;
         self.ones.clear();
-        (self.matched, self.count) = (0, 0);
+        self.matched = 0;
+        self.count = 0;
         Ok(())
     }
 

@@ -38,6 +38,7 @@ mod weights;
 pub use changes::{Change, ChangeType, Cursor, Diff, DiffPage};
 pub use matching::DiffBounds;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -142,14 +143,29 @@ async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -
     Ok(Diff { total_v1, total_v2, modified, ones, added, accounted: Some([of_ones, of_added]) })
 }
 
+/// The row groups of items whose positions ascend, each with the range of the items that are in it.
+fn by_row_group<T>(
+    reader: &VersionReader,
+    items: &[T],
+    position: impl Fn(&T) -> u64,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let row_group = reader.row_group_of(position(items.get(start)?));
+        let group = reader.row_groups()[row_group];
+        let end = start + items[start..].partition_point(|item| group.holds(position(item)));
+        Some((row_group, std::mem::replace(&mut start, end)..end))
+    })
+}
+
 /// How many of the sources are matched together: at least the first.
 fn chunk_length(readers: &[VersionReader; 2], contested: &[Contested]) -> usize {
-    let mean = |version: usize| {
-        let layout = readers[version].layout();
+    let mean = readers.each_ref().map(|reader| {
+        let layout = reader.layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
-    };
-    let mean = [mean(0), mean(1)];
-    let (mut bytes, mut entities) = (0, 0);
+    });
+    let mut bytes = 0;
+    let mut entities = 0;
     let fits = |source: &&Contested| {
         for (places, mean) in source.iter().zip(mean) {
             bytes += places.len() as u64 * mean;

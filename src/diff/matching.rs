@@ -69,17 +69,10 @@ pub(super) async fn match_source(
     mut matched: impl FnMut(usize, usize),
 ) -> Result<(), QueryError> {
     let pairs = sides[0].count as u64 * sides[1].count as u64;
-    let mut candidates = Candidates {
-        sides,
-        weights,
-        index: None,
-        seen: Accounted::filled(0, sides[1].count, &session.reservation)?,
-        round: 0,
-        work: 0,
-    };
+    let seen = Accounted::filled(0, sides[1].count, &session.reservation)?;
+    let mut candidates = Candidates { sides, weights, index: None, seen, round: 0, work: 0 };
     if pairs > bounds.candidate_pairs.min(FEW_PAIRS as u64) {
-        let index = Index::new(session, sides).await?;
-        candidates.index = Some(index);
+        candidates.index = Some(Index::new(session, sides).await?);
         if pairs > bounds.candidate_pairs
             && candidates.are_more_than(bounds.candidate_pairs).await
             && let Some(index) = &mut candidates.index
@@ -215,10 +208,10 @@ impl Candidates<'_> {
     async fn best(&mut self, one: usize, holders: &[Option<Proposal>]) -> Best {
         self.pause().await;
         let mut best = Best { complete: true, ..Best::default() };
-        let (sides, weights) = (self.sides, self.weights);
-        let features = sides[0].of(one);
+        let weights = self.weights;
+        let [ones, others] = self.sides;
         self.each(one, |other| {
-            let similarity = similarity(features, sides[1].of(other), weights);
+            let similarity = similarity(ones.of(one), others.of(other), weights);
             let proposal = Proposal { similarity, one: one as u32 };
             if similarity >= LEAST_SIMILARITY && proposal.beats(&holders[other]) {
                 best.add(similarity, other as u32);
@@ -349,12 +342,15 @@ async fn pause_at(entity: usize) {
 
 /// The similarity of two entities, given their features by rank: sums of doubles in the order of the names.
 fn similarity(one: &[Feature], other: &[Feature], weights: &[f64]) -> f64 {
-    let (mut equal, mut all) = (0.0, 0.0);
-    let (mut left, mut right) = (0, 0);
+    let mut equal = 0.0;
+    let mut all = 0.0;
+    let mut left = 0;
+    let mut right = 0;
     loop {
         let rank = match (one.get(left), other.get(right)) {
             (Some(one), Some(other)) => {
-                let (one_rank, other_rank) = (rank(*one), rank(*other));
+                let one_rank = rank(*one);
+                let other_rank = rank(*other);
                 if one == other {
                     equal += weights[one_rank];
                 }

@@ -15,6 +15,7 @@ use strata_query::fetch::pages::Pages;
 use strata_query::fields::SOURCE;
 use strata_store::StorageError;
 
+use super::by_row_group;
 use super::changes::Change;
 
 /// Bytes of documents of one version that are in memory at once; one document may have more.
@@ -28,13 +29,14 @@ pub async fn for_each(
 ) -> Result<usize, StorageError> {
     let mut writer = RecordWriter::default();
     let mut record = Vec::new();
-    let (mut done, mut group) = (0, changes.len());
+    let mut done = 0;
+    let mut group = changes.len();
     while done < changes.len() {
         let now = &changes[done..changes.len().min(done + group)];
         let most = if now.len() == 1 { usize::MAX } else { DOCUMENT_BYTES };
         let v1 = Documents::read(&readers[0], now.iter().map(|change| change.v1()), most).await?;
         let v2 = Documents::read(&readers[1], now.iter().map(|change| change.v2()), most).await?;
-        let (Some(v1), Some(v2)) = (v1, v2) else {
+        let Some((v1, v2)) = v1.zip(v2) else {
             group = now.len() / 2;
             continue;
         };
@@ -71,29 +73,24 @@ impl Documents {
         }
         order.sort_unstable();
         let mut bytes = Vec::new();
-        let row_groups = reader.row_groups();
-        let mut start = 0;
-        while let Some((position, _)) = order.get(start) {
-            let number = reader.row_group_of(*position);
-            let group = row_groups[number];
-            let within = order[start..].partition_point(|(position, _)| group.holds(*position));
-            let wanted = &order[start..start + within];
-            let last = wanted.last().map_or(0, |(position, _)| (position - group.first) as usize);
-            let rows = last + 1 - (position - group.first) as usize;
+        for (number, places) in by_row_group(reader, &order, |(position, _)| *position) {
+            let wanted = &order[places];
+            let row = |position: u64| (position - reader.row_groups()[number].first) as usize;
+            let [first, last] =
+                [wanted.first(), wanted.last()].map(|one| one.map_or(0, |(position, _)| row(*position)));
             // Pages in between are fetched along where most of them are wanted.
-            let mut pages = match within * 2 >= rows {
+            let mut pages = match wanted.len() * 2 > last - first {
                 true => Pages::contiguous(reader, number, last + 1),
                 false => Pages::scattered(reader, number),
             };
             for (position, place) in wanted {
                 let from = bytes.len();
-                bytes.extend_from_slice(pages.document((position - group.first) as usize).await?);
+                bytes.extend_from_slice(pages.document(row(*position)).await?);
                 spans[*place] = Some((from, bytes.len()));
                 if bytes.len() > most {
                     return Ok(None);
                 }
             }
-            start += within;
         }
         Ok(Some(Documents { bytes, spans }))
     }

@@ -54,9 +54,9 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
 }
 
 async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2]>) -> Result<Counting, QueryError> {
-    let (shared, multiplicities) = (session.clone(), multiplicities.clone());
-    let read = move |(version, row_group): (usize, usize)| {
-        let (session, multiplicities) = (shared.clone(), multiplicities.clone());
+    let read = |version: usize, row_group: usize| {
+        let session = session.clone();
+        let multiplicities = multiplicities.clone();
         async move {
             let reader = &session.readers[version];
             let group = reader.row_groups()[row_group];
@@ -66,15 +66,15 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
         }
     };
     let row_groups = tasks::row_groups(&session.readers);
-    let parts = tasks::in_order(row_groups.clone().into_iter().map(read.clone()), session.engine.threads());
-    let mut parts = parts.zip(stream::iter(row_groups));
+    let works: Vec<_> = row_groups.iter().map(|(version, row_group)| read(*version, *row_group)).collect();
+    let mut parts = tasks::in_order(works.into_iter(), session.engine.threads()).zip(stream::iter(row_groups));
     let mut found = Counting::new(session);
-    while let Some((part, row_group)) = parts.next().await {
+    while let Some((part, (version, row_group))) = parts.next().await {
         let part = match part {
             // The values that are counted already may hold what the row group needs.
             Err(QueryError::TooMuchMemory { .. }) => {
                 found.values.spill()?;
-                Box::pin(read(row_group)).await?
+                Box::pin(read(version, row_group)).await?
             }
             part => part?,
         };

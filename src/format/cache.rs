@@ -32,14 +32,14 @@ impl Lookups {
     fn of(key: &PartKey) -> &'static Lookups {
         let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
         match key {
-            PartKey::Footer(_) | PartKey::Pieces { .. } => footers,
+            PartKey::Footer(_) | PartKey::Extents { .. } => footers,
             PartKey::Documents { .. } | PartKey::Indented { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
             PartKey::Paths { .. } | PartKey::ProfileSummary { .. } => paths,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
             PartKey::Shapes { .. } => shapes,
-            PartKey::Derived { .. } => derived,
+            PartKey::Aux { .. } => derived,
         }
     }
 }

@@ -14,11 +14,11 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 use strata_store::checksums::{CHECKSUMS_KEY, parse_checksums};
 use strata_store::{Result, StorageError};
 
-use super::edit::Source;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{Layout, METADATA_KEY, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
 use super::outline::{Outline, Texts};
+use super::overlay::{Extent, ExtentList};
 use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::run::Run;
@@ -45,13 +45,11 @@ pub struct Footer {
     pub(super) layout: Layout,
     pub(super) profile: ProfileLocation,
     pub(super) sealed_from: u64,
-    /// Without segments in files that have no keyword index.
-    pub(super) keywords: KeywordIndex,
-    /// Of no row group in files that have no shapes.
-    pub(super) shapes: ShapeIndex,
+    /// The row groups of the file itself, without those of a base. Its keyword index has no segments in files that have
+    /// none, and its shapes are of no row group.
+    pub(super) list: Arc<ExtentList>,
     /// What is wrong with the outline, or the places of the keyword index or the shapes. They are passed over then.
     pub(super) misplaced: Option<String>,
-    pub(super) row_groups: Vec<RowGroup>,
     pub(super) page_slots: PageSlots,
     pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
@@ -130,21 +128,14 @@ impl Footer {
         let profile = profile
             .filter(|location| location.is_within(size_bytes))
             .ok_or_else(|| StorageError::Layout("its footer is damaged: its profile is misplaced".to_owned()))?;
-        let mut row_groups = Vec::with_capacity(outline.row_groups);
-        let mut first = 0;
-        for rows in (0..outline.row_groups).map(|row_group| outline.rows(row_group)) {
-            row_groups.push(RowGroup { first, rows: rows as usize });
-            first += u64::from(rows);
+        let rows: Vec<usize> = (0..outline.row_groups).map(|row_group| outline.rows(row_group) as usize).collect();
+        let entities: u64 = rows.iter().map(|rows| *rows as u64).sum();
+        let expected = layout.own_entities();
+        if entities != expected {
+            return Err(StorageError::Layout(format!("it contains {entities} entities instead of {expected}")));
         }
-        if first != layout.own_entities() {
-            return Err(StorageError::Layout(format!(
-                "it contains {first} entities instead of {}",
-                layout.own_entities()
-            )));
-        }
-        let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
         if let Some(edit) = &layout.edit {
-            edit.check(Source::Own, &rows)?;
+            edit.check(Extent::DELTA, &rows)?;
         }
         let keywords = texts.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
         let shapes = texts.get(SHAPES_KEY).map(|text| ShapeIndex::parse(text, rows.len(), size_bytes));
@@ -167,8 +158,9 @@ impl Footer {
             + 2 * pages * SLOT_BYTES
             + 1_024;
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Ok(Footer {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
             size_bytes,
             outline,
             has_outline: false,
@@ -177,10 +169,8 @@ impl Footer {
             layout,
             profile,
             sealed_from,
-            keywords,
-            shapes,
+            list: Arc::new(ExtentList::of_file(id, &rows, keywords, shapes)),
             misplaced,
-            row_groups,
             page_slots: PageSlots::new(rows.len()),
             indented_slots: PageSlots::new(rows.len()),
             profile_bytes: None,

@@ -1,5 +1,5 @@
 //! A hash index of a shredded column: which entities may hold a value, in memory alone. It is computed from the column
-//! when reads have looked through it often, and kept as what is [derived](super::derived) from a file.
+//! when reads have looked through it often, and kept as an [auxiliary index](super::aux_index).
 //!
 //! Values are hashed, and the positions of a hash's bucket are listed together. So an answer names all entities that
 //! hold the value, and may name others: who asks compares their values. Most buckets are of one value alone, which the
@@ -8,6 +8,8 @@
 use std::hash::{BuildHasher, RandomState as SipState};
 
 use foldhash::quality::RandomState;
+
+use super::aux_index::AuxIndex;
 
 /// Bytes that an index takes for each element of its column, at most: its position, and two buckets.
 pub const ELEMENT_BYTES: u64 = 3 * size_of::<u32>() as u64 + 1;
@@ -140,8 +142,12 @@ impl HashIndex {
             are_of_one_value: self.mixed[bucket / 64] >> (bucket % 64) & 1 == 0,
         }
     }
+}
 
-    pub(super) fn memory_bytes(&self) -> usize {
+impl AuxIndex for HashIndex {
+    const ENTITY_BYTES: u64 = ELEMENT_BYTES;
+
+    fn memory_bytes(&self) -> usize {
         (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(&self.mixed[..])
     }
 }

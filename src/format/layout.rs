@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use strata_store::{Result, StorageError};
 use strata_types::index::IndexSettings;
 
-use super::edit::Edit;
+use super::overlay::Edit;
 
 pub const METADATA_KEY: &str = "strata";
 

@@ -4,7 +4,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`layout`] | the columns of a version file, and what its metadata says |
-//! | [`edit`] | what the file of an edited list says: which rows of it and of its base make the list |
+//! | [`overlay`] | which rows of which files are the entities of a version |
 //! | `outline` | what readers need of the footer, in tables that need no decoding |
 //! | [`editing`] | an edited list: what stays in its base, what lies in a file of its own, and its profile |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
@@ -16,30 +16,28 @@
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
 //! | [`reader`] | an opened version file: its parts by row group and page |
-//! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets, hash indexes |
+//! | [`aux_index`] | auxiliary indexes in the cache: codes, sort orders, first entities of groups, hash indexes |
 //! | [`hash_index`] | which entities may hold a value of a column, in memory alone |
 //! | [`document_page`] | documents of a page, one after another |
 //! | `page_slots` | the pages of documents that are in memory, found without the cache |
 //! | [`run`] | consecutive rows |
-//! | [`piece_list`] | the list of an edited file, piece by piece |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
 //! | [`reader_metrics`] | what one reader has asked cache and store for |
 
+pub mod aux_index;
 pub mod cache;
-pub mod derived;
 pub mod document_page;
-pub mod edit;
 pub mod editing;
 pub mod footer;
 pub mod hash_index;
 pub mod keywords;
 pub mod layout;
 mod outline;
+pub mod overlay;
 mod page_slots;
 pub mod parts;
-pub mod piece_list;
 pub mod profile;
 pub mod reader;
 pub mod reader_metrics;

@@ -6,12 +6,12 @@ use arrow::array::{Array, ArrayRef};
 use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
 
-use super::derived::{Derivation, Derived};
+use super::aux_index::{AuxKey, CachedAux};
 use super::document_page::DocumentPage;
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
-use super::piece_list::PieceList;
+use super::overlay::ExtentList;
 use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
@@ -30,8 +30,8 @@ pub enum PartKey {
     Keywords { file: u64, segment: u32, class: Class },
     KeywordLists { file: u64, segment: u32, class: Class, block: u32 },
     Shapes { file: u64, row_group: u32 },
-    Pieces { file: u64 },
-    Derived { file: u64, what: Derivation },
+    Extents { file: u64 },
+    Aux { file: u64, key: AuxKey },
 }
 
 impl PartKey {
@@ -54,8 +54,8 @@ pub enum Part {
     /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
     Shapes(Arc<Shapes>),
-    Pieces(Arc<PieceList>),
-    Derived(Derived),
+    Extents(Arc<ExtentList>),
+    Aux(CachedAux),
 }
 
 impl Part {
@@ -69,8 +69,8 @@ impl Part {
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),
-            Part::Pieces(list) => list.memory_bytes(),
-            Part::Derived(derived) => derived.memory_bytes(),
+            Part::Extents(list) => list.memory_bytes(),
+            Part::Aux(index) => index.memory_bytes,
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

@@ -63,8 +63,8 @@ impl ReaderMetrics {
             // No parts of the file that a read fetches, or asked for beside it.
             PartKey::Paths { .. }
             | PartKey::ProfileSummary { .. }
-            | PartKey::Pieces { .. }
-            | PartKey::Derived { .. }
+            | PartKey::Extents { .. }
+            | PartKey::Aux { .. }
             | PartKey::Indented { .. } => return,
         };
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);

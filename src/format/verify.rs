@@ -25,13 +25,13 @@ const BATCH_ROWS: usize = 2_048;
 /// edited file its own entities are read: its base is a file of its own.
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String> {
     reader.verify_checksums(pace).await?;
-    let (list, reader) = (reader, &reader.own);
+    let (list, reader) = (reader, reader.own());
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
-    let mut shredder = Shredder::new(&reader.footer.layout, (!reader.footer.shapes.is_empty()).then_some(any));
+    let mut shredder = Shredder::new(&reader.footer.layout, (!reader.footer.list.shapes.is_empty()).then_some(any));
     let mut entities = 0;
-    for row_group in 0..reader.footer.row_groups.len() {
+    for row_group in 0..reader.footer.list.row_groups.len() {
         let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
         for page in 0..reader.page_count(row_group) {
             let page = reader.documents(row_group, page).await?;
@@ -49,7 +49,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
             }
         }
         (documents, shredder) = documents.compare(shredder).await?;
-        if documents.first != reader.footer.row_groups[row_group].rows {
+        if documents.first != reader.footer.list.row_groups[row_group].rows {
             return Err(damaged("a row group has the wrong number of entities"));
         }
         let rows = documents.first;

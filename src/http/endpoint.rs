@@ -10,8 +10,18 @@ use strata_service::App;
 use utoipa::openapi::{Content, HttpMethod, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+/// Makes methods that set a field of a value.
+macro_rules! setters {
+    ($($field:ident: $type:ty),+ $(,)?) => { $(
+        pub(crate) const fn $field(self, $field: $type) -> Self {
+            Self { $field, ..self }
+        }
+    )+ };
+}
+
+pub(crate) use setters;
+
 pub(super) struct Endpoint {
-    /// The pattern of its path.
     pub path: &'static str,
     method: HttpMethod,
     filter: MethodFilter,
@@ -33,7 +43,6 @@ pub(super) struct Endpoint {
     handler: Handler,
 }
 
-/// The handler of an endpoint, for its method.
 type Handler = fn(MethodFilter) -> MethodRouter<App>;
 
 /// The groups in which tools show endpoints, in this order.
@@ -69,7 +78,6 @@ pub(super) enum Input {
         body: &'static [Field],
         query: &'static [Field],
     },
-    /// The token in the path.
     Token,
 }
 
@@ -79,7 +87,6 @@ pub(super) struct Field {
     pub name: &'static str,
     pub need: Need,
     pub kind: FieldKind,
-    /// A sentence for the document.
     pub about: &'static str,
     /// Valid by the schema of its kind.
     pub example: fn() -> Value,
@@ -96,9 +103,7 @@ pub(super) enum FieldKind {
     /// The number of something that is recorded.
     Id,
     Positive,
-    /// A positive integer of at most this, or null.
     PositiveOrNull(usize),
-    /// A whole number, 0 too.
     WholeNumber,
     Boolean,
     Text,
@@ -112,21 +117,17 @@ pub(super) enum FieldKind {
     Url,
     /// `push` or a URL.
     Source,
-    /// A path into entities, or null.
     PathOrNull,
-    /// A cron expression, or null.
     ScheduleOrNull,
     /// `active`, `latest`, or a number.
     Version,
     /// The same in a body, where a number may be a JSON number.
     VersionOrNumber,
-    /// An object of two lists of paths, or null.
     Index,
     Entities,
     Edits,
 }
 
-/// An answer of 200.
 pub(super) struct Answer {
     /// What it holds, as a sentence.
     pub about: &'static str,
@@ -140,7 +141,6 @@ pub(super) struct Answer {
     pub not_modified: Option<&'static str>,
 }
 
-/// A content type, and what a body of it holds.
 pub(super) type Medium = (&'static str, fn() -> Content);
 
 pub(super) type NamedSchema = (String, RefOr<Schema>);
@@ -149,7 +149,6 @@ impl Group {
     pub(super) const ALL: [Group; 6] =
         [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks, Group::Operational];
 
-    /// The name and the description of the group.
     pub(super) fn described(self) -> (&'static str, &'static str) {
         match self {
             Group::Accounts => ("accounts", "Sessions and API tokens"),
@@ -164,26 +163,26 @@ impl Group {
 
 impl Endpoint {
     pub(super) const fn get(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new((HttpMethod::Get, MethodFilter::GET), path, id, group, handler)
+        Endpoint::new(HttpMethod::Get, MethodFilter::GET, path, id, group, handler)
     }
 
     pub(super) const fn post(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new((HttpMethod::Post, MethodFilter::POST), path, id, group, handler)
+        Endpoint::new(HttpMethod::Post, MethodFilter::POST, path, id, group, handler)
     }
 
     pub(super) const fn delete(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new((HttpMethod::Delete, MethodFilter::DELETE), path, id, group, handler)
+        Endpoint::new(HttpMethod::Delete, MethodFilter::DELETE, path, id, group, handler)
     }
 
     /// An endpoint for users, without input.
     const fn new(
-        (method, filter): (HttpMethod, MethodFilter),
+        method: HttpMethod,
+        filter: MethodFilter,
         path: &'static str,
         id: &'static str,
         group: Group,
         handler: Handler,
     ) -> Endpoint {
-        let (callers, input, answer) = (Callers::Users, Input::Nothing, Answer::of("", &[]));
         Endpoint {
             path,
             method,
@@ -193,9 +192,9 @@ impl Endpoint {
             group,
             summary: "",
             description: "",
-            callers,
-            input,
-            answer,
+            callers: Callers::Users,
+            input: Input::Nothing,
+            answer: Answer::of("", &[]),
             errors: &[],
             handler,
         }
@@ -205,28 +204,13 @@ impl Endpoint {
         Endpoint { also: Some((method, id)), ..self }
     }
 
-    pub(super) const fn summary(self, summary: &'static str) -> Endpoint {
-        Endpoint { summary, ..self }
-    }
-
-    pub(super) const fn description(self, description: &'static str) -> Endpoint {
-        Endpoint { description, ..self }
-    }
-
-    pub(super) const fn callers(self, callers: Callers) -> Endpoint {
-        Endpoint { callers, ..self }
-    }
-
-    pub(super) const fn input(self, input: Input) -> Endpoint {
-        Endpoint { input, ..self }
-    }
-
-    pub(super) const fn answer(self, answer: Answer) -> Endpoint {
-        Endpoint { answer, ..self }
-    }
-
-    pub(super) const fn errors(self, errors: &'static [u16]) -> Endpoint {
-        Endpoint { errors, ..self }
+    setters! {
+        summary: &'static str,
+        description: &'static str,
+        callers: Callers,
+        input: Input,
+        answer: Answer,
+        errors: &'static [u16],
     }
 
     pub(super) fn operations(&self) -> impl Iterator<Item = (&HttpMethod, &'static str)> {
@@ -275,13 +259,10 @@ impl Field {
         Field { name, need: Need::Optional, kind, about: "", example }
     }
 
-    pub(super) const fn about(self, about: &'static str) -> Field {
-        Field { about, ..self }
-    }
+    setters! { about: &'static str }
 }
 
 impl Answer {
-    /// A record, as JSON.
     pub(super) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
         Answer { schemas: record_schemas::<T>, ..Answer::of(about, &[]) }
     }

@@ -13,19 +13,18 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use strata_service::{App, Holder, ReadError, Refused, ResponseReservation, UNCHARGED_BYTES};
+use strata_service::{App, Overloaded, Principal, ReadError, ResponseReservation, UNCHARGED_BYTES};
 
 use super::error::HttpError;
 use super::headers::client_ip;
 
-/// Marks a response whose body is charged already.
 #[derive(Clone, Copy)]
 pub(super) struct Charged;
 
 /// Reserves memory for a large response, then builds it ([`reserve`], [`build`]).
 pub(super) async fn built(
     app: &App,
-    principal: Holder,
+    principal: Principal,
     work: impl Future<Output = Result<Response, HttpError>> + Send + 'static,
 ) -> Result<Response, HttpError> {
     build(reserve(app, principal).await?, work).await
@@ -35,7 +34,7 @@ pub(super) async fn built(
 ///
 /// # Errors
 /// 503 if the principal's responses hold too much memory for too long.
-pub async fn reserve(app: &App, principal: Holder) -> Result<ResponseReservation, HttpError> {
+pub async fn reserve(app: &App, principal: Principal) -> Result<ResponseReservation, HttpError> {
     Ok(app.large_responses().reserve(principal).await.map_err(ReadError::from)?)
 }
 
@@ -57,13 +56,13 @@ pub(super) async fn charged(State(app): State<App>, request: Request, next: Next
     let (head, body) = request.into_parts();
     let client = client_ip::of(&head, &app);
     let response = next.run(Request::from_parts(head, body)).await;
-    let charge = |body| app.large_responses().charge(Holder::Anonymous(client), body);
+    let charge = |body| app.large_responses().charge(Principal::Anonymous(client), body);
     charge_body(response, charge).await.unwrap_or_else(HttpError::into_response)
 }
 
 async fn charge_body(
     response: Response,
-    charge: impl FnOnce(Bytes) -> Result<Bytes, Refused>,
+    charge: impl FnOnce(Bytes) -> Result<Bytes, Overloaded>,
 ) -> Result<Response, HttpError> {
     let is_large = response.body().size_hint().exact().is_some_and(|bytes| bytes > UNCHARGED_BYTES);
     if !is_large || response.extensions().get::<Charged>().is_some() {

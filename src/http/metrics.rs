@@ -10,8 +10,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use strata_encode::ContentCoding;
-use strata_encode::compress;
+use strata_encode::{ContentCoding, compress};
 use strata_runtime::blocking::blocking;
 use strata_runtime::metrics;
 use strata_service::App;
@@ -32,24 +31,17 @@ struct Rendered {
 }
 
 impl Rendered {
-    fn now(app: &App) -> Rendered {
-        app.update_metrics();
-        Rendered { text: metrics::render(), compressed: Default::default() }
-    }
-
     /// Compresses the text, once for each coding. It may take milliseconds.
     fn compress(&self, coding: ContentCoding) -> io::Result<()> {
         let compressed = &self.compressed[coding as usize];
         if compressed.get().is_none() {
-            let bytes = compress(coding, self.text.as_bytes())?;
             // Another reader may have been faster.
-            let _ = compressed.set(bytes);
+            let _ = compressed.set(compress(coding, self.text.as_bytes())?);
         }
         Ok(())
     }
 }
 
-/// A text that is being sent, in a coding.
 struct SentText {
     rendered: Arc<Rendered>,
     coding: ContentCoding,
@@ -81,7 +73,8 @@ fn rendered(method: MethodFilter) -> MethodRouter<App> {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             let shared = last.1.upgrade().filter(|_| last.0.elapsed() < SHARED_FOR);
             shared.unwrap_or_else(|| {
-                let rendered = Arc::new(Rendered::now(&app));
+                app.update_metrics();
+                let rendered = Arc::new(Rendered { text: metrics::render(), compressed: Default::default() });
                 *last = (Instant::now(), Arc::downgrade(&rendered));
                 rendered
             })
@@ -126,9 +119,9 @@ mod tests {
             let response = router.clone().call(request()).await.expect("an answer");
             response.into_body().collect().await.expect("a body").to_bytes()
         };
-        let (first, second) = (get().await, get().await);
-        assert_eq!(first.as_ptr(), second.as_ptr());
-        drop((first, second));
+        let first = get().await;
+        assert_eq!(first.as_ptr(), get().await.as_ptr());
+        drop(first);
         metrics::metrics().sent_rows.increment(1);
         let before = get().await.to_vec();
         metrics::metrics().sent_rows.increment(1);

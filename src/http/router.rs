@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::MatchedPath;
+use axum::extract::{MatchedPath, State};
 use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Uri};
@@ -16,8 +16,7 @@ use strata_types::node::Role;
 
 use super::error::HttpError;
 use super::headers::content_encoding::weighted_items;
-use super::layers::{self, Layers};
-use super::{endpoint, health, large_responses, management, mcp, metrics, openapi, read};
+use super::{endpoint, health, large_responses, layers, management, mcp, metrics, openapi, read};
 
 #[derive(Default)]
 pub struct Pages {
@@ -36,35 +35,33 @@ pub fn router(app: App) -> Router {
 /// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
 /// role for requests tells only how it is.
 pub fn with_pages(app: App, pages: Pages) -> Router {
-    let layers = Arc::new(Layers::from(app.config()));
+    let config = Arc::new(app.config().clone());
     let watched = endpoint::routes([&health::HEALTH, &health::READINESS, &metrics::METRICS].into_iter());
     if !app.config().server.roles.include(Role::Http) {
         let routes = watched.fallback(async || HttpError::NotServed);
-        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), layers);
+        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), config);
     }
     let document = endpoint::routes([&openapi::DOCUMENT].into_iter());
     let modules = [management::routes(), mcp::routes(), document, watched];
     let routes = modules.into_iter().fold(pages.routes, Router::merge);
     let routes = routes.layer(from_fn_with_state(app.clone(), large_responses::charged)).merge(read::routes());
-    let routes = routes.with_state(app.clone());
-    let Some(page) = pages.unknown else { return layered(unserved(routes), layers) };
-    let told = move |app: App, head: Parts, error: HttpError| async move {
+    let Some(page) = pages.unknown else { return layered(unserved(routes.with_state(app)), config) };
+    let respond = move |app: App, head: Parts, error: HttpError| async move {
         // Programs read the text.
         match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
             true => page(app, head, error).await,
             false => error.into_response(),
         }
     };
-    let (of_path, of_method) = (app.clone(), app);
     let routes = routes
-        .fallback(async move |head: Parts| {
+        .fallback(async move |State(app): State<App>, head: Parts| {
             let error = unknown_path(&head.uri);
-            told(of_path.clone(), head, error).await
+            respond(app, head, error).await
         })
-        .method_not_allowed_fallback(async move |path: Option<MatchedPath>, head: Parts| {
-            told(of_method.clone(), head, wrong_method(path).await).await
+        .method_not_allowed_fallback(async move |path: Option<MatchedPath>, State(app): State<App>, head: Parts| {
+            respond(app, head, wrong_method(path).await).await
         });
-    layered(routes, layers)
+    layered(routes.with_state(app), config)
 }
 
 /// Whether somebody names HTML among what they accept, as browsers do.
@@ -75,7 +72,7 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
-    layered(unserved(routes), Arc::new(Layers::from(&Config::default())))
+    layered(unserved(routes), Arc::default())
 }
 
 fn unserved(routes: Router) -> Router {
@@ -89,8 +86,8 @@ fn unknown_path(uri: &Uri) -> HttpError {
     }
 }
 
-fn layered(routes: Router, layers: Arc<Layers>) -> Router {
-    routes.layer(from_fn_with_state(layers, layers::around))
+fn layered(routes: Router, config: Arc<Config>) -> Router {
+    routes.layer(from_fn_with_state(config, layers::around))
 }
 
 /// 405. The router adds the header `Allow` where the document does not tell the methods.

@@ -25,7 +25,7 @@ pub use super::management::sessions::sign_in;
 use super::management::{self, body, sessions};
 pub use super::read::download;
 pub use super::read::rate::admit as count;
-use strata_service::{App, BodyRoom, Client, Holder};
+use strata_service::{App, BodyRoom, Client, Principal};
 
 use super::{params, text};
 
@@ -36,7 +36,6 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub struct Visitor {
     pub client: Client,
     pub user: Option<User>,
-    /// The id of the session by which the user is known.
     pub session: Option<Secret>,
 }
 
@@ -53,8 +52,8 @@ impl Visitor {
         Ok(Visitor { client, user, session })
     }
 
-    pub fn holder(&self) -> Holder {
-        self.user.as_ref().map_or(Holder::Anonymous(self.client), |user| Holder::User(user.id))
+    pub fn holder(&self) -> Principal {
+        self.user.as_ref().map_or(Principal::Anonymous(self.client), |user| Principal::User(user.id))
     }
 }
 
@@ -74,7 +73,7 @@ pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
 /// 415 for a body that is none, and those of receiving it.
 pub async fn form(
     app: &App,
-    holder: Holder,
+    holder: Principal,
     headers: &HeaderMap,
     body: Body,
     limit_bytes: usize,
@@ -115,8 +114,7 @@ pub struct Told {
 /// characters that nobody would see as pages do.
 pub fn told(error: HttpError, head: &Parts) -> Told {
     let (_, text) = error.public();
-    let response = error.into_response();
-    let (parts, _) = response.into_parts();
+    let (parts, _) = error.into_response().into_parts();
     let mut headers = parts.headers;
     // Those of the text, not of the page.
     headers.remove(CONTENT_TYPE);

@@ -24,11 +24,10 @@ const MAGIC_BYTES: usize = 4;
 /// [`DecodeOptions::window_bytes`] at a time. The returned reader fails with [`SourceError::BadDocument`] where the
 /// stream is damaged or cut.
 pub(super) fn decompress(
-    source: Box<dyn Read + Send>,
+    mut source: Box<dyn Read + Send>,
     options: &DecodeOptions,
     expansion: &Expansion,
 ) -> Result<(Box<dyn Read + Send>, Compression), SourceError> {
-    let (mut source, read_bytes) = (source, options.window_bytes);
     let mut found = Compression::None;
     for _ in 0..LAYERS_MAX {
         let mut first_bytes = Vec::with_capacity(MAGIC_BYTES);
@@ -38,11 +37,11 @@ pub(super) fn decompress(
         let unpacked: Box<dyn Read + Send> = match compression {
             Compression::None => return Ok((Box::new(whole), found)),
             Compression::Gzip => {
-                let buffered = BufReader::with_capacity(read_bytes, whole);
+                let buffered = BufReader::with_capacity(options.window_bytes, whole);
                 Box::new(Damage { inner: Members { member: Some(GzDecoder::new(buffered)) }, compression })
             }
             Compression::Zstd => {
-                let buffered = BufReader::with_capacity(read_bytes, whole);
+                let buffered = BufReader::with_capacity(options.window_bytes, whole);
                 let mut inner = zstd::stream::read::Decoder::with_buffer(buffered).map_err(SourceError::Io)?;
                 // The largest power of two within the bound; the library's own bounds are 10 and 31.
                 let window_log = options.zstd_window_bytes.checked_ilog2().unwrap_or(0).clamp(10, 31);
@@ -51,8 +50,7 @@ pub(super) fn decompress(
             }
         };
         let counted = Counted::Became(expansion.clone());
-        let (limit_bytes, cancelled) = (options.source_limit_bytes, options.cancelled.clone());
-        source = Box::new(CountingReader::new(unpacked, None, limit_bytes, counted, cancelled));
+        source = Box::new(CountingReader::new(unpacked, None, counted, options));
         found = compression;
     }
     Ok((source, found))

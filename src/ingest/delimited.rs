@@ -403,24 +403,17 @@ enum Inferred {
 
 /// Appends a cell as the JSON value that its text is, or else as a string.
 fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
-    match text {
-        "" => {
-            out.extend_from_slice(b"null");
-            Inferred::Other
-        }
-        "true" | "false" => {
-            out.extend_from_slice(text.as_bytes());
-            Inferred::Other
-        }
-        _ if is_number(text) => {
-            out.extend_from_slice(text.as_bytes());
-            Inferred::Number
-        }
+    let (json, inferred) = match text {
+        "" => ("null", Inferred::Other),
+        "true" | "false" => (text, Inferred::Other),
+        _ if is_number(text) => (text, Inferred::Number),
         _ => {
             write_string(text, out);
-            Inferred::Text
+            return Inferred::Text;
         }
-    }
+    };
+    out.extend_from_slice(json.as_bytes());
+    inferred
 }
 
 /// A warning for each of the first few columns of which some cells are numbers and others texts, as postal codes that
@@ -454,7 +447,8 @@ fn without_names(columns: &[usize]) -> Option<String> {
         _ => ("Columns", "have", "them"),
     };
     let numbers: Vec<String> = columns.iter().take(NUMBERED_COLUMNS).map(ToString::to_string).collect();
-    let (numbers, more) = (numbers.join(", "), if columns.len() > NUMBERED_COLUMNS { ", …" } else { "" });
+    let numbers = numbers.join(", ");
+    let more = if columns.len() > NUMBERED_COLUMNS { ", …" } else { "" };
     Some(format!(
         "{subject} {numbers}{more} of the table {verb} no name, so filters and sorts cannot refer to {object}. Name \
          {object} in the header line, or omit {object} (in pandas, use to_csv with index=False)."

@@ -169,7 +169,8 @@ fn is_json(content: &[u8]) -> bool {
     let line = first_line(content).trim_ascii_end();
     let is_whole = line.len() < content.len();
     let items = line.strip_prefix(b"[");
-    let (list, object) = (items.is_some(), items.map_or(line, <[u8]>::trim_ascii_start));
+    let list = items.is_some();
+    let object = items.map_or(line, <[u8]>::trim_ascii_start);
     if list && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
         return true;
     }
@@ -207,23 +208,19 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
 
 /// The table format whose delimiter the header line has outside quotes.
 fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
-    let mut in_quotes = false;
-    let (mut has_comma, mut has_tab, mut has_semicolon) = (false, false, false);
-    for byte in header {
-        match byte {
-            b'"' => in_quotes = !in_quotes,
-            b',' if !in_quotes => has_comma = true,
-            b'\t' if !in_quotes => has_tab = true,
-            b';' if !in_quotes => has_semicolon = true,
-            _ => {}
-        }
-    }
-    match (has_comma, has_tab) {
+    let has_unquoted = |delimiter: u8| {
+        let mut in_quotes = false;
+        header.iter().any(|byte| {
+            in_quotes ^= *byte == b'"';
+            !in_quotes && *byte == delimiter
+        })
+    };
+    match (has_unquoted(b','), has_unquoted(b'\t')) {
         (true, false) => Ok(SourceFormat::Csv),
         (false, true) => Ok(SourceFormat::Tsv),
         (true, true) => Err(ambiguous("its first line has both commas and tabs")),
         // Named csv, it would become one column.
-        (false, false) if has_semicolon => Err(SourceError::document(
+        (false, false) if has_unquoted(b';') => Err(SourceError::document(
             "the format cannot be detected from the content: its first line has semicolons, but only commas (csv) and \
              tabs (tsv) separate cells; replace the semicolons with commas or tabs",
         )),
@@ -252,14 +249,14 @@ fn is_lone(content: &[u8]) -> bool {
 
 /// Whether an object is the body of a push: it has a `dataset_id` and a list of `entities`.
 fn is_push(object: &[u8]) -> bool {
-    members_of_push(object).is_some_and(|Members { has_id, has_entities, .. }| has_id && has_entities)
+    members_of_push(object).is_some_and(|members| members.has_id && members.has_entities)
 }
 
 /// Whether an object holds a list of `entities` and nothing else.
 pub(super) fn is_list_of_entities(object: &[u8]) -> bool {
     // Most objects have no such key, and are not looked at as a whole.
     memchr::memmem::find(object, ENTITIES.as_bytes()).is_some()
-        && members_of_push(object).is_some_and(|Members { has_entities, count, .. }| has_entities && count == 1)
+        && members_of_push(object).is_some_and(|members| members.has_entities && members.count == 1)
 }
 
 /// The members of an object that the body of a push has, and how many there are.

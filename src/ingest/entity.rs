@@ -1,6 +1,6 @@
 //! The last step of every decoder: an item's text becomes an entity's canonical text.
 
-use strata_json::Canonicalizer;
+use strata_json::{Canonicalizer, DocumentError};
 
 use super::error::{Place, SourceError};
 use super::expansion::Expansion;
@@ -32,12 +32,7 @@ impl EntityWriter {
 
     /// Appends the entity that `item` is, any JSON text.
     pub(super) fn write_json(&mut self, item: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
-        if item.len() > self.limit_bytes {
-            return Err(SourceError::too_large(place, self.limit_bytes));
-        }
-        let start = out.len();
-        self.canonicalizer.canonicalize(item, out).map_err(|error| SourceError::item(place, error.to_string()))?;
-        self.finish(start, || place, out)
+        self.write(item, |_| place, |error| error.to_string(), out)
     }
 
     /// As [`EntityWriter::write_json`], where `locate` tells the place of a byte of the item.
@@ -47,13 +42,22 @@ impl EntityWriter {
         locate: impl Fn(usize) -> Place,
         out: &mut Vec<u8>,
     ) -> Result<(), SourceError> {
+        self.write(item, locate, DocumentError::problem, out)
+    }
+
+    fn write(
+        &mut self,
+        item: &[u8],
+        locate: impl Fn(usize) -> Place,
+        problem: fn(&DocumentError) -> String,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
         if item.len() > self.limit_bytes {
             return Err(SourceError::too_large(locate(0), self.limit_bytes));
         }
         let start = out.len();
-        self.canonicalizer
-            .canonicalize(item, out)
-            .map_err(|error| SourceError::item(locate(error.offset().unwrap_or(0)), error.problem()))?;
+        let bad = |error: DocumentError| SourceError::item(locate(error.offset().unwrap_or(0)), problem(&error));
+        self.canonicalizer.canonicalize(item, out).map_err(bad)?;
         self.finish(start, || locate(0), out)
     }
 

@@ -70,7 +70,8 @@ struct FollowingClient {
 
 impl FollowingClient {
     fn of(sources: &SourceClient) -> Result<FollowingClient, SourceError> {
-        let (outgoing, redirects_max) = (sources.outgoing.clone(), sources.limits.redirects_max);
+        let outgoing = sources.outgoing.clone();
+        let redirects_max = sources.limits.redirects_max;
         let led_to = Arc::<Mutex<Option<Url>>>::default();
         let told = led_to.clone();
         let follow = redirect::Policy::custom(move |attempt| {

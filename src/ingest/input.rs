@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::DecodeOptions;
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
 
@@ -63,17 +64,6 @@ pub(super) enum Body {
     Chunks(Box<Chunks>),
 }
 
-impl Body {
-    /// To be made within a runtime.
-    fn chunks(
-        stream: BoxStream<'static, Result<Bytes, SourceError>>,
-        patience: Patience,
-        late: fn(String) -> SourceError,
-    ) -> Self {
-        Body::Chunks(Box::new(Chunks { runtime: Handle::current(), stream, patience, least_rate: None, late }))
-    }
-}
-
 impl SourceInput {
     pub fn open_file(path: &Path) -> Result<Self, SourceError> {
         let file = File::open(path).map_err(SourceError::Io)?;
@@ -96,7 +86,14 @@ impl SourceInput {
 
     /// The body of an answer. One that does not come in time is [`SourceError::Unreachable`].
     pub(super) fn fetched(stream: BoxStream<'static, Result<Bytes, SourceError>>, patience: Patience) -> Self {
-        Self::of(Body::chunks(stream, patience, |reason| SourceError::Unreachable { reason }))
+        let late = |reason| SourceError::Unreachable { reason };
+        Self::of(Body::Chunks(Box::new(Chunks {
+            runtime: Handle::current(),
+            stream,
+            patience,
+            least_rate: None,
+            late,
+        })))
     }
 
     fn of(body: Body) -> Self {
@@ -115,8 +112,16 @@ impl SourceInput {
                 Err(error) => SourceError::Interrupted { reason: error.to_string() },
             })
         });
+        let late = |reason| SourceError::Interrupted { reason };
         let patience = Patience { idle, until: None };
-        Self::of(Body::chunks(chunks.boxed(), patience, |reason| SourceError::Interrupted { reason }))
+        let stream = chunks.boxed();
+        Self::of(Body::Chunks(Box::new(Chunks {
+            runtime: Handle::current(),
+            stream,
+            patience,
+            least_rate: None,
+            late,
+        })))
     }
 
     /// The same input, given up if it is not complete after that time from now.
@@ -236,15 +241,9 @@ pub(super) enum Counted {
 }
 
 impl<R: Read> CountingReader<R> {
-    /// Lets at most `limit_bytes` pass; 0 is no limit.
-    pub(super) fn new(
-        inner: R,
-        progress: Option<Progress>,
-        limit_bytes: u64,
-        expansion: Counted,
-        cancelled: CancellationToken,
-    ) -> Self {
-        Self { inner, progress, passed_bytes: 0, limit_bytes, expansion, cancelled }
+    pub(super) fn new(inner: R, progress: Option<Progress>, expansion: Counted, options: &DecodeOptions) -> Self {
+        let cancelled = options.cancelled.clone();
+        Self { inner, progress, passed_bytes: 0, limit_bytes: options.source_limit_bytes, expansion, cancelled }
     }
 }
 

@@ -175,10 +175,11 @@ impl JsonDecoder {
         let canonical = self.take_scalar()?;
         let mut cursor = Cursor::new(&canonical);
         cursor.enter();
-        let (mut is_on_path, mut wanted) = (false, None);
+        let mut is_on_path = false;
+        let mut wanted = None;
         if let Some(Scalar::String(key)) = cursor.next_key().and_then(|_| cursor.next_scalar()) {
             is_on_path = key.eq_str(&self.path[level]);
-            if let (Some(fields), false) = (&self.envelope, is_on_path) {
+            if let Some(fields) = self.envelope.as_ref().filter(|_| !is_on_path) {
                 let index = fields.wants(|name| key.eq_str(name));
                 wanted = Some(index.ok_or_else(|| self.bad(fields.unknown(&key.unescape())))?);
             }
@@ -434,7 +435,7 @@ fn arrays_of_objects(object: &[u8]) -> Vec<String> {
         let items = after.trim_ascii_start().strip_prefix(b"[");
         let is_meant = items.is_some_and(|items| items.trim_ascii_start().starts_with(b"{"));
         let path = serde_json::from_slice::<String>(key).ok().and_then(|key| Path::from_keys([key]).ok());
-        if let (true, Some(path)) = (is_meant, path.map(|path| path.to_string()))
+        if let Some(path) = path.filter(|_| is_meant).map(|path| path.to_string())
             && path.len() <= NAMED_PATH_BYTES
             && !path.contains(char::is_control)
             && !found.contains(&path)

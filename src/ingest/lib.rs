@@ -201,7 +201,6 @@ fn open_as(
     envelope: Option<EnvelopeFields>,
 ) -> Result<(Box<dyn Decode>, Detected), SourceError> {
     let SourceInput { body, name, content_type, progress, is_received } = input;
-    let limit_bytes = options.source_limit_bytes;
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
         Body::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
         Body::Stream(stream) => (stream, None),
@@ -210,7 +209,7 @@ fn open_as(
     let expansion = Expansion::new(options.expansion);
     let shown = (!is_received).then(|| progress.clone());
     let came = Counted::Came(expansion.clone());
-    let counted = CountingReader::new(stream, shown.clone(), limit_bytes, came, options.cancelled.clone());
+    let counted = CountingReader::new(stream, shown.clone(), came, options);
     let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
     let mut window = Window::new(Box::new(unpacked), options.window_bytes);
     skip_mark(&mut window)?;

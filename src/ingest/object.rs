@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn only_objects_below_the_prefix_are_found() {
-        let (data, bucket) = ("./strata-data/store", "s3://bucket/root/");
+        let data = "./strata-data/store";
+        let bucket = "s3://bucket/root/";
         let closed = "! objects in the store cannot be sources";
         let outside = "! only objects in the store's folder a (sources.prefix) can be sources";
         let elsewhere = "! the object is not in the configured store";

@@ -17,6 +17,7 @@
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
+use strata_format::aux_index::AuxLookup;
 use strata_format::keywords::cut::{Class, Plan};
 use strata_format::reader::VersionReader;
 use strata_types::request::{Format, ReadRequest};
@@ -24,12 +25,13 @@ use strata_types::request::{Format, ReadRequest};
 use crate::fetch::reshape::Reshape;
 use crate::fetch::selection::Outcome;
 use crate::kept;
-use crate::scan::access::{self, Access};
+use crate::scan::access::Condition;
 use crate::scan::dedup_key::GroupSpec;
 use crate::scan::kept_groups::kept_firsts;
 use crate::scan::kept_index;
-use crate::scan::kept_order::{Kept, kept_order};
+use crate::scan::kept_order::kept_order;
 use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::report::AccessName;
 use crate::scan::sort_key::{self, OrderSpec};
 
 /// Bytes that one value of a stored column counts.
@@ -94,22 +96,8 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     // A few walks of a document test all of them.
     let mut walks_documents = false;
-    for predicate in predicates(request) {
-        match (access::choose(reader, &predicate), &predicate) {
-            (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
-                let candidates = kept_index::candidate_count(reader, shredded, compare).await;
-                add(candidates.map_or(column, |candidates| CANDIDATE_BYTES.saturating_mul(candidates)).min(column));
-            }
-            (Access::ShreddedColumn(_), _) => add(column),
-            // What it finds is verified in documents: hardly ever most of them.
-            (Access::Search | Access::SearchThenDocuments, _) => add(search_bytes(reader, &predicate)),
-            // Shapes tell which entities have the path, and documents what their texts are.
-            (Access::Shapes, _) if !predicate.needs_exact_text() => add(shapes_bytes(reader, &predicate)),
-            (Access::Shapes | Access::Documents, _) => {
-                add(if walks_documents { column.min(documents) } else { documents });
-                walks_documents = true;
-            }
-        }
+    for condition in conditions(reader, request) {
+        add(condition.work_bytes(reader, &mut walks_documents).await);
     }
     let is_of_all = kept::is_of_all(request);
     if let (Some(sort), false) = (&request.sort, request.count) {
@@ -117,8 +105,8 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
             _ if sort_key::order_column(layout, &sort.field).is_none() => documents,
             Some(order) if is_of_all && request.limit.is_some() && !request.dedup => {
                 match kept_order(reader, order).await {
-                    Kept::NotYet => column.saturating_mul(ORDER_MAKING),
-                    Kept::Order(_) | Kept::Never => column,
+                    AuxLookup::Miss => column.saturating_mul(ORDER_MAKING),
+                    AuxLookup::Hit(_) | AuxLookup::Unsupported => column,
                 }
             }
             _ => column,
@@ -141,39 +129,53 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     work
 }
 
-/// The work of a predicate that the keyword index answers, where there is one, and else the search text.
-fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
-    let documents = reader.layout().document_bytes;
-    let scan = documents / SEARCH_DIVISOR;
-    let indexed = reader.keyword_index().rows;
-    if indexed == 0 {
-        return scan;
+impl Condition {
+    /// The work of evaluating the condition in all row groups. `walks_documents` is whether another condition reads all
+    /// documents: one walk tests all conditions.
+    async fn work_bytes(&self, reader: &VersionReader, walks_documents: &mut bool) -> u64 {
+        let documents = reader.layout().document_bytes;
+        let all_values = VALUE_BYTES.saturating_mul(reader.layout().entity_count);
+        if let Some(column) = self.indexed_column(reader) {
+            let candidates = kept_index::candidate_count(reader, column.column, column.compare).await;
+            return candidates.map_or(all_values, |count| CANDIDATE_BYTES.saturating_mul(count)).min(all_values);
+        }
+        match self.access {
+            // Documents verify the matches, which are hardly ever most of them.
+            AccessName::SearchText | AccessName::SearchTextThenDocuments => self.full_text_bytes(reader),
+            AccessName::SearchTextAndShapes if self.predicate.searched().is_some() => self.full_text_bytes(reader),
+            // The path index tells which entities have the path, and the full-text column what their values are.
+            AccessName::SearchTextAndShapes if !self.predicate.needs_exact_text() => {
+                let rows = reader.shape_index().row_groups().filter_map(|row_group| reader.row_groups().get(row_group));
+                let indexed: u64 = rows.map(|row_group| row_group.rows as u64).sum();
+                let saved = documents - documents / SEARCH_DIVISOR;
+                documents - share(saved, indexed.min(reader.entity_count()), reader.entity_count())
+            }
+            _ if std::mem::replace(walks_documents, true) => all_values.min(documents),
+            _ => documents,
+        }
     }
-    let texts = predicate.searched().map_or(&[][..], |(texts, _)| texts);
-    let work = |text: &Vec<u8>| match Plan::of(text) {
-        Plan::Exact(piece) if piece.bytes.len() < 3 => documents / DEAR_DIVISOR,
-        Plan::Exact(piece) if piece.may_be_in(Class::Hexadecimal) => documents / HEXADECIMAL_DIVISOR,
-        Plan::Exact(_) => documents / WORD_DIVISOR,
-        Plan::Pieces(_) => documents / DEAR_DIVISOR,
-        Plan::Scan => scan,
-    };
-    let index = texts.iter().map(work).fold(0, u64::saturating_add);
-    let entities = reader.entity_count();
-    let unindexed = share(scan, entities.max(1).saturating_sub(indexed), entities);
-    share(index, indexed, entities).saturating_add(unindexed).min(scan)
-}
 
-/// The work of a predicate on paths that texts settle: that of the search text where there are shapes, and else of
-/// documents.
-fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
-    if predicate.searched().is_some() {
-        return search_bytes(reader, predicate);
+    /// The work of searching the full-text column, as far as the keyword index does not replace it.
+    fn full_text_bytes(&self, reader: &VersionReader) -> u64 {
+        let documents = reader.layout().document_bytes;
+        let scan = documents / SEARCH_DIVISOR;
+        let indexed = reader.keyword_index().rows;
+        if indexed == 0 {
+            return scan;
+        }
+        let texts = self.predicate.searched().map_or(&[][..], |(texts, _)| texts);
+        let work = |text: &Vec<u8>| match Plan::of(text) {
+            Plan::Exact(piece) if piece.bytes.len() < 3 => documents / DEAR_DIVISOR,
+            Plan::Exact(piece) if piece.may_be_in(Class::Hexadecimal) => documents / HEXADECIMAL_DIVISOR,
+            Plan::Exact(_) => documents / WORD_DIVISOR,
+            Plan::Pieces(_) => documents / DEAR_DIVISOR,
+            Plan::Scan => scan,
+        };
+        let index = texts.iter().map(work).fold(0, u64::saturating_add);
+        let entities = reader.entity_count();
+        let unindexed = share(scan, entities.max(1).saturating_sub(indexed), entities);
+        share(index, indexed, entities).saturating_add(unindexed).min(scan)
     }
-    let rows = reader.shape_index().row_groups().filter_map(|row_group| reader.row_groups().get(row_group));
-    let shaped: u64 = rows.map(|row_group| row_group.rows as u64).sum();
-    let documents = reader.layout().document_bytes;
-    let saved = documents - documents / SEARCH_DIVISOR;
-    documents - share(saved, shaped.min(reader.entity_count()), reader.entity_count())
 }
 
 /// The part of some work that these rows of all entities are.
@@ -181,8 +183,8 @@ fn share(work: u64, rows: u64, entities: u64) -> u64 {
     (u128::from(work) * u128::from(rows) / u128::from(entities.max(1))) as u64
 }
 
-/// The predicates of a request, whether or not its reshaping leaves what they look at.
-pub fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
+/// The conditions of a request, even if earlier steps remove the fields that they test.
+pub fn conditions(reader: &VersionReader, request: &ReadRequest) -> impl Iterator<Item = Condition> {
     let denull = request.denull;
     let compares = Comparison::of(request).map(move |(comparison, condition)| {
         let compare = Compare::new(comparison, condition.path.clone(), &condition.value, denull);
@@ -192,5 +194,5 @@ pub fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
         let words = request.keywords.clone();
         Predicate::Keywords(Keywords::new(words, request.keywords_mode, Reshape::of(request)))
     });
-    compares.chain(keywords)
+    compares.chain(keywords).map(move |predicate| Condition::new(reader, predicate))
 }

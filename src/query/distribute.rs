@@ -14,11 +14,11 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use serde::Serialize;
+use strata_limits::HashedPrincipal;
 use strata_types::causes::Causes;
 use utoipa::ToSchema;
 
 use crate::error::QueryError;
-use crate::tenants::Tenant;
 
 /// Who has parts of queries run by other nodes.
 #[async_trait]
@@ -29,7 +29,7 @@ pub trait Distribution: fmt::Debug + Send + Sync {
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         context: &TaskContext,
-        tenant: Option<Tenant>,
+        tenant: Option<HashedPrincipal>,
     ) -> Option<DistributedPlan>;
 
     /// Is told that a distributed plan gave all it should.

@@ -14,6 +14,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPo
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use strata_limits::{FairLimit, HashedPrincipal, Principal};
 use strata_runtime::blocking::blocking_on;
 use strata_runtime::metrics::metrics;
 use strata_runtime::priority::Priority;
@@ -25,9 +26,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::QueryError;
-use crate::company::Company;
+use crate::concurrency::ActiveQueries;
 use crate::distribute::Distribution;
-use crate::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
+use crate::tenants::{DiskShare, SharedMemory, TenantFiles, TenantPool, TenantShares};
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
@@ -70,7 +71,7 @@ impl Default for EngineOptions {
 pub struct Engine {
     shared: Arc<Shared>,
     /// Whose share its queries take; `None`: that of all.
-    tenant: Option<Tenant>,
+    tenant: Option<HashedPrincipal>,
     /// Made when a query asks for it: most pages need none.
     context: Arc<OnceLock<Arc<TaskContext>>>,
     /// Whose threads run its work.
@@ -94,20 +95,20 @@ struct Shared {
     options: EngineOptions,
     environment: Arc<RuntimeEnv>,
     config: SessionConfig,
-    memory: Arc<Budget>,
-    spilled: Arc<Budget>,
-    company: Company,
+    memory: FairLimit,
+    spilled: FairLimit,
+    active_queries: ActiveQueries,
     /// The same number of threads for each of [`Priority::ALL`].
     runtimes: [QueryRuntime; 4],
     distribution: OnceLock<Arc<dyn Distribution>>,
 }
 
 impl Shared {
-    fn environment(&self, tenant: Option<Tenant>) -> Arc<RuntimeEnv> {
+    fn environment(&self, tenant: Option<HashedPrincipal>) -> Arc<RuntimeEnv> {
         let all = &self.environment;
-        let Some(tenant) = tenant else { return all.clone() };
-        let pool = TenantPool { all: all.memory_pool.clone(), budget: self.memory.clone(), tenant };
-        let share = DiskShare { budget: self.spilled.clone(), tenant, reserve: self.options.disk_reserve.clone() };
+        let Some(principal) = tenant.map(Principal::Hashed) else { return all.clone() };
+        let pool = TenantPool { all: all.memory_pool.clone(), quota: self.memory.clone(), principal };
+        let share = DiskShare { quota: self.spilled.clone(), principal, reserve: self.options.disk_reserve.clone() };
         let files = TenantFiles { all: all.disk_manager.clone(), share };
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
@@ -191,9 +192,9 @@ impl Engine {
         let shared = Shared {
             environment,
             config,
-            memory: Arc::new(Budget::new(options.memory_bytes as u64, MIN_MEMORY_BYTES, options.shares)),
-            spilled: Arc::new(Budget::new(options.spill_bytes, 0, options.shares)),
-            company: Company::default(),
+            memory: options.shares.quota(options.memory_bytes as u64, MIN_MEMORY_BYTES),
+            spilled: options.shares.quota(options.spill_bytes, 0),
+            active_queries: ActiveQueries::default(),
             runtimes,
             distribution: OnceLock::new(),
             options: EngineOptions { threads, ..options.clone() },
@@ -208,7 +209,7 @@ impl Engine {
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
     /// cannot be told apart shares with all.
-    pub fn of(&self, tenant: Tenant) -> Engine {
+    pub fn of(&self, tenant: HashedPrincipal) -> Engine {
         Engine { tenant: Some(tenant), context: Arc::default(), ..self.clone() }
     }
 
@@ -237,7 +238,7 @@ impl Engine {
     }
 
     /// Whose share its queries take; `None`: that of all.
-    pub fn tenant(&self) -> Option<Tenant> {
+    pub fn tenant(&self) -> Option<HashedPrincipal> {
         self.tenant
     }
 
@@ -278,16 +279,17 @@ impl Engine {
 
     /// What its queries may hold together when no others hold any, in bytes.
     pub fn most_memory_bytes(&self) -> u64 {
-        self.tenant.map_or(self.all_memory_bytes(), |tenant| self.shared.memory.most(tenant))
+        self.tenant.map_or(self.all_memory_bytes(), |tenant| self.shared.memory.max_units(Principal::Hashed(tenant)))
     }
 
     fn spilled_bytes(&self) -> u64 {
-        self.shared.spilled.all()
+        self.shared.spilled.used_units()
     }
 
     /// What its queries may spill together when no others have spilled any, in bytes.
     pub fn most_spilled_bytes(&self) -> u64 {
-        self.tenant.map_or(self.shared.options.spill_bytes, |tenant| self.shared.spilled.most(tenant))
+        self.tenant
+            .map_or(self.shared.options.spill_bytes, |tenant| self.shared.spilled.max_units(Principal::Hashed(tenant)))
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.
@@ -363,7 +365,7 @@ impl Engine {
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
-        self.run_in_company(limit, query).await.0
+        self.run_tracked(limit, query).await.0
     }
 
     /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] or [`QueryError::TooMuchDisk`] when nobody else has
@@ -374,7 +376,7 @@ impl Engine {
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
         let (held_bytes, spilled_bytes) = (self.memory_bytes(), self.spilled_bytes());
-        match self.run_in_company(limit, query).await {
+        match self.run_tracked(limit, query).await {
             (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 => {
                 match self.all_is_given_back(|engine| engine.memory_bytes() == 0).await {
                     true => Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause }),
@@ -404,20 +406,20 @@ impl Engine {
         true
     }
 
-    async fn run_in_company<T: Send + 'static>(
+    async fn run_tracked<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> (Result<T, QueryError>, bool) {
         let mut measured = Measured::start();
-        let member = self.shared.company.join();
+        let guard = self.shared.active_queries.begin();
         let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(QueryError::Timeout { seconds: (limit + self.spent).as_secs() }),
             Err(stopped) => return (Err(stopped.into()), false),
         };
         measured.end(&outcome);
-        (outcome, member.is_alone())
+        (outcome, guard.ran_exclusively())
     }
 }
 

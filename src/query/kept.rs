@@ -4,7 +4,7 @@
 //!
 //! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
 
-use strata_format::derived::OrderCursor;
+use strata_format::aux_index::OrderCursor;
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 use strata_types::request::ReadRequest;
@@ -14,7 +14,7 @@ use crate::fetch::selection::{Outcome, Selection};
 use crate::scan::dedup_key::GroupSpec;
 use crate::scan::kept_groups::kept_firsts;
 use crate::scan::kept_index;
-use crate::scan::kept_order::{Kept, kept_order};
+use crate::scan::kept_order::kept_order;
 use crate::scan::predicate::{Compare, Comparison};
 use crate::scan::sort_key::OrderSpec;
 
@@ -53,7 +53,7 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
             firsts.window(offset, found)
         }
         (Some(order), None) if limit.saturating_add(offset) <= POSITIONS => {
-            let Kept::Order(kept) = kept_order(reader, &order).await else { return None };
+            let kept = kept_order(reader, &order).await.hit()?;
             OrderCursor::new(kept, order.descending).skip(offset).take(limit).map(u64::from).collect()
         }
         _ => return None,

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`distribute`] | what is asked of who knows other nodes |
 //! | [`engine`] | what queries run in: threads, memory, disk |
-//! | `company` | whether a query was the only one |
+//! | `concurrency` | whether a query ran with no other |
 //! | [`tenants`] | the shares of those for whom queries run |
 //! | `error` | what can go wrong |
 //! | `operator` | operators with one input, but for what they do |
@@ -32,7 +32,7 @@
 //! Modules use those above them in this table.
 
 pub mod account;
-mod company;
+mod concurrency;
 pub mod cost;
 pub mod distribute;
 pub mod engine;
@@ -52,4 +52,5 @@ pub mod tenants;
 pub use engine::{Engine, EngineOptions};
 pub use error::QueryError;
 pub use fetch::selection::Outcome;
-pub use tenants::{Tenant, TenantShares};
+pub use strata_limits::HashedPrincipal as Tenant;
+pub use tenants::TenantShares;

@@ -1,22 +1,18 @@
-//! Shares of the memory and of the disk of queries: those who ask leave room for each other.
+//! How principals share the memory and the disk of queries.
 //!
-//! What one [`Tenant`] holds is at most a share of what the others leave, and what all anonymous ones hold together
-//! leaves room for users. A share is checked when something is taken; nothing is taken away. Sorts and dedups that have
-//! their share of memory spill; what cannot, and whoever has its share of the disk, is refused as when there is none
-//! left.
-//!
-//! Both stand before DataFusion's own bounds, which hold for all together: `TenantPool` before the memory pool,
-//! `TenantFiles` before the disk manager.
+//! The quotas apply before DataFusion's own limits, which are for all queries together: `TenantPool` wraps the memory
+//! pool, and `TenantFiles` the disk manager. Both use a [`FairLimit`], so a principal can have a share of what the
+//! others leave. An operator that has its share of memory spills. What cannot spill, or has its share of the disk,
+//! fails as if nothing were left.
 //!
 //! `resilience::fair::memory_that_one_tenants_queries_hold_leaves_anothers` fails without it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use datafusion::common::resources_datafusion_err;
@@ -25,122 +21,32 @@ use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
+use strata_limits::{BeyondShare, Denied, FairLimit, Principal, Shares};
 use strata_store::free_space::DiskReserve;
 use strata_store::{durable, temporary};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tenant {
-    pub key: u64,
-    /// Whether it is nobody known.
-    pub anonymous: bool,
-}
-
-/// What tenants leave each other, in percent.
+/// The shares of one principal and of all anonymous ones, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantShares {
-    /// What one may have of what all others leave.
+    /// What one can have of what all others leave.
     pub one_percent: u64,
-    /// What all anonymous ones may have together.
+    /// What all anonymous principals can have together.
     pub anonymous_percent: u64,
 }
 
-#[derive(Debug)]
-pub(super) struct Budget {
-    limit: u64,
-    /// What one may have who is alone, whatever its share.
-    min: u64,
-    shares: TenantShares,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Debug, Default)]
-struct Taken {
-    all: u64,
-    anonymous: u64,
-    by_tenant: HashMap<Tenant, u64, foldhash::fast::RandomState>,
-}
-
-impl Budget {
-    pub(super) fn new(limit: u64, min: u64, shares: TenantShares) -> Budget {
-        Budget { limit, min, shares, taken: Mutex::default() }
+impl TenantShares {
+    /// A quota for bytes. A principal can have `min_bytes` while no other one has any, even beyond its share.
+    pub(super) fn quota(self, bytes: u64, min_bytes: u64) -> FairLimit {
+        let shares = Shares::new(bytes, self.one_percent, 100 - self.anonymous_percent);
+        FairLimit::quota(Shares { beyond_share: BeyondShare::Alone(min_bytes), ..shares })
     }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Nothing panics between two changes that belong together.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes bytes if the tenant may have them.
-    ///
-    /// # Errors
-    /// What it may have in all, as things are.
-    fn take(&self, tenant: Tenant, bytes: u64) -> std::result::Result<(), u64> {
-        let mut taken = self.taken();
-        let own = taken.by_tenant.get(&tenant).copied().unwrap_or_default();
-        let others = taken.all - own;
-        let mut left = self.limit.saturating_sub(others);
-        if tenant.anonymous {
-            let all = percent(self.limit, self.shares.anonymous_percent);
-            left = left.min(all.saturating_sub(taken.anonymous - own));
-        }
-        let mut most = percent(left, self.shares.one_percent);
-        if others == 0 {
-            most = most.max(self.min.min(self.limit));
-        }
-        if own.saturating_add(bytes) > most {
-            return Err(most);
-        }
-        taken.add(tenant, bytes);
-        Ok(())
-    }
-
-    pub(super) fn all(&self) -> u64 {
-        self.taken().all
-    }
-
-    pub(super) fn most(&self, tenant: Tenant) -> u64 {
-        let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
-        let left = if tenant.anonymous { of_anonymous } else { self.limit };
-        percent(left, self.shares.one_percent).max(self.min.min(self.limit))
-    }
-
-    fn give_back(&self, tenant: Tenant, bytes: u64) {
-        let mut taken = self.taken();
-        if let Some(own) = taken.by_tenant.get_mut(&tenant) {
-            let bytes = bytes.min(*own);
-            *own -= bytes;
-            if *own == 0 {
-                taken.by_tenant.remove(&tenant);
-            }
-            taken.all -= bytes;
-            if tenant.anonymous {
-                taken.anonymous -= bytes;
-            }
-        }
-    }
-}
-
-impl Taken {
-    fn add(&mut self, tenant: Tenant, bytes: u64) {
-        if bytes > 0 {
-            *self.by_tenant.entry(tenant).or_default() += bytes;
-            self.all += bytes;
-            if tenant.anonymous {
-                self.anonymous += bytes;
-            }
-        }
-    }
-}
-
-fn percent(bytes: u64, percent: u64) -> u64 {
-    u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug)]
 pub(super) struct TenantPool {
     pub all: Arc<dyn MemoryPool>,
-    pub budget: Arc<Budget>,
-    pub tenant: Tenant,
+    pub quota: FairLimit,
+    pub principal: Principal,
 }
 
 impl fmt::Display for TenantPool {
@@ -164,23 +70,23 @@ impl MemoryPool for TenantPool {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.all.grow(reservation, additional);
-        self.budget.taken().add(self.tenant, additional as u64);
+        self.quota.reserve(self.principal, additional as u64);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.all.shrink(reservation, shrink);
-        self.budget.give_back(self.tenant, shrink as u64);
+        self.quota.release(self.principal, shrink as u64);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        self.budget.take(self.tenant, additional as u64).map_err(|most| {
+        self.quota.try_reserve(self.principal, additional as u64).map_err(|Denied { max_units, .. }| {
             resources_datafusion_err!(
-                "{} needs {additional} more bytes, but this client's queries can currently use only {most} bytes",
+                "{} needs {additional} more bytes, but this client's queries can currently use only {max_units} bytes",
                 reservation.consumer().name()
             )
         })?;
         self.all.try_grow(reservation, additional).inspect_err(|_| {
-            self.budget.give_back(self.tenant, additional as u64);
+            self.quota.release(self.principal, additional as u64);
         })
     }
 
@@ -216,9 +122,9 @@ pub(super) struct TenantFiles {
 
 /// That a tenant may spill no more. It comes as an I/O error, as writers have no others.
 #[derive(Debug, thiserror::Error)]
-#[error("this client's queries can currently spill only {most_bytes} bytes")]
+#[error("this client's queries can currently spill only {max_bytes} bytes")]
 pub(super) struct DiskShareUsed {
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl DiskShareUsed {
@@ -229,8 +135,8 @@ impl DiskShareUsed {
 
 #[derive(Clone)]
 pub(super) struct DiskShare {
-    pub budget: Arc<Budget>,
-    pub tenant: Tenant,
+    pub quota: FairLimit,
+    pub principal: Principal,
     /// What stays free of the disk, whoever fills it.
     pub reserve: Option<DiskReserve>,
 }
@@ -280,7 +186,7 @@ struct Used {
 
 impl Drop for Used {
     fn drop(&mut self) {
-        self.share.budget.give_back(self.share.tenant, *self.bytes.get_mut());
+        self.share.quota.release(self.share.principal, *self.bytes.get_mut());
     }
 }
 
@@ -332,11 +238,11 @@ impl Write for TenantWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = bytes.len() as u64;
         self.look(length)?;
-        let DiskShare { budget, tenant, .. } = &self.used.share;
-        let refused = |most_bytes| io::Error::other(DiskShareUsed { most_bytes });
-        budget.take(*tenant, length).map_err(refused)?;
-        let written = self.writer.write(bytes).inspect_err(|_| budget.give_back(*tenant, length))?;
-        budget.give_back(*tenant, length - written as u64);
+        let DiskShare { quota, principal, .. } = &self.used.share;
+        let refused = |denied: Denied| io::Error::other(DiskShareUsed { max_bytes: denied.max_units });
+        quota.try_reserve(*principal, length).map_err(refused)?;
+        let written = self.writer.write(bytes).inspect_err(|_| quota.release(*principal, length))?;
+        quota.release(*principal, length - written as u64);
         self.used.bytes.fetch_add(written as u64, Ordering::Relaxed);
         self.seen_bytes -= written as u64;
         Ok(written)
@@ -357,15 +263,16 @@ impl SpillWriter for TenantWriter {
 mod tests {
     use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
     use datafusion::execution::memory_pool::GreedyMemoryPool;
-    use proptest::prelude::*;
+
+    use strata_limits::HashedPrincipal;
 
     use super::*;
     use strata_store::shortage::Shortage;
 
     const SHARES: TenantShares = TenantShares { one_percent: 50, anonymous_percent: 75 };
 
-    fn tenant(key: u64, anonymous: bool) -> Tenant {
-        Tenant { key, anonymous }
+    fn principal(key: u64, anonymous: bool) -> Principal {
+        Principal::Hashed(HashedPrincipal { key, anonymous })
     }
 
     fn disk_manager(directory: &Path) -> Arc<DiskManager> {
@@ -374,67 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn each_has_a_share_of_what_the_others_leave_and_users_have_some_for_sure() {
-        let budget = Budget::new(1_000, 0, SHARES);
-        let [one, other, user] = [tenant(1, true), tenant(2, true), tenant(3, false)];
-        assert_eq!(budget.take(one, 376), Err(375));
-        assert_eq!(budget.take(one, 375), Ok(()));
-        assert_eq!(budget.take(one, 1), Err(375));
-        assert_eq!(budget.take(other, 188), Err(187));
-        assert_eq!(budget.take(other, 187), Ok(()));
-        assert_eq!(budget.take(user, 220), Err(219));
-        assert_eq!(budget.take(user, 219), Ok(()));
-        budget.give_back(one, 375);
-        assert_eq!(budget.take(user, 188), Err(406));
-        assert_eq!(budget.take(user, 187), Ok(()));
-        for (tenant, bytes) in [(other, 187), (user, 406)] {
-            budget.give_back(tenant, bytes);
-        }
-        assert!(budget.taken().by_tenant.is_empty() && budget.taken().all == 0 && budget.taken().anonymous == 0);
-    }
-
-    #[test]
-    fn of_little_one_who_is_alone_may_have_what_a_query_needs() {
-        let budget = Budget::new(100, 90, SHARES);
-        let [one, other] = [tenant(1, true), tenant(2, true)];
-        assert_eq!(budget.take(one, 91), Err(90));
-        assert_eq!(budget.take(one, 60), Ok(()));
-        assert_eq!(budget.take(other, 8), Err(7));
-        assert_eq!(budget.take(other, 7), Ok(()));
-        assert_eq!(budget.take(one, 1), Err(34));
-    }
-
-    proptest! {
-        #[test]
-        fn the_books_are_right(events in proptest::collection::vec((0..6_u64, 0..400_u64, 0..3_u8), 0..200)) {
-            let budget = Budget::new(1_000, 0, SHARES);
-            let mut own = [0_u64; 6];
-            for (key, bytes, event) in events {
-                let tenant = tenant(key, key >= 2);
-                let place = &mut own[key as usize];
-                match event {
-                    0 => {
-                        let given = bytes.min(*place);
-                        budget.give_back(tenant, given);
-                        *place -= given;
-                    }
-                    _ if budget.take(tenant, bytes).is_ok() => *place += bytes,
-                    _ => {}
-                }
-                prop_assert!(own.iter().sum::<u64>() <= 1_000);
-                prop_assert!(own[2..].iter().sum::<u64>() <= 750);
-                prop_assert!(own.iter().all(|one| *one <= 500));
-                prop_assert_eq!(budget.taken().all, own.iter().sum::<u64>());
-                prop_assert_eq!(budget.taken().by_tenant.len(), own.iter().filter(|one| **one > 0).count());
-            }
-        }
-    }
-
-    #[test]
-    fn one_tenants_memory_leaves_anothers() {
-        let (all, budget) = (Arc::new(GreedyMemoryPool::new(1_000)), Arc::new(Budget::new(1_000, 0, SHARES)));
+    fn memory_of_one_tenant_leaves_room_for_others() {
+        let all = Arc::new(GreedyMemoryPool::new(1_000));
+        let quota = SHARES.quota(1_000, 0);
         let pool = |key| -> Arc<dyn MemoryPool> {
-            Arc::new(TenantPool { all: all.clone(), budget: budget.clone(), tenant: tenant(key, false) })
+            Arc::new(TenantPool { all: all.clone(), quota: quota.clone(), principal: principal(key, false) })
         };
         let (hostile, honest) = (pool(1), pool(2));
         let first = MemoryConsumer::new("first").register(&hostile);
@@ -448,16 +299,16 @@ mod tests {
         assert_eq!((hostile.reserved(), all.reserved()), (750, 750));
         drop((first, second, other));
         assert_eq!(all.reserved(), 0);
-        assert!(budget.taken().by_tenant.is_empty());
+        assert_eq!(quota.principals(), 0);
     }
 
     #[test]
-    fn one_tenants_files_leave_room_for_anothers_and_give_it_back() {
+    fn files_of_one_tenant_leave_room_for_others() {
         let directory = tempfile::tempdir().expect("a directory");
         let all = disk_manager(directory.path());
-        let budget = Arc::new(Budget::new(1_000, 0, SHARES));
+        let quota = SHARES.quota(1_000, 0);
         let files = |key| {
-            let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false), reserve: None };
+            let share = DiskShare { quota: quota.clone(), principal: principal(key, false), reserve: None };
             TenantFiles { all: all.clone(), share }
         };
         let (hostile, honest) = (files(1), files(2));
@@ -485,22 +336,19 @@ mod tests {
         }
         drop(honest.create_temp_file("spilled").expect("a file again"));
         assert_eq!(all.used_disk_space(), 0);
-        assert!(budget.taken().by_tenant.is_empty());
+        assert_eq!(quota.principals(), 0);
     }
 
     #[test]
-    fn files_leave_the_reserve_of_the_disk_free() {
+    fn files_leave_disk_reserve_free() {
         const RESERVE_BYTES: u64 = 100;
         let directory = tempfile::tempdir().expect("a directory");
         let all = disk_manager(directory.path());
         let free = Arc::new(AtomicU64::new(u64::MAX));
         let told = free.clone();
         let reserve = DiskReserve::looking(directory.path(), RESERVE_BYTES, move |_| Some(told.load(Ordering::SeqCst)));
-        let share = DiskShare {
-            budget: Arc::new(Budget::new(1 << 30, 0, SHARES)),
-            tenant: tenant(1, true),
-            reserve: Some(reserve),
-        };
+        let share =
+            DiskShare { quota: SHARES.quota(1 << 30, 0), principal: principal(1, true), reserve: Some(reserve) };
         let files = TenantFiles { all: all.clone(), share };
         let file = files.create_temp_file("spilled").expect("a file");
         let mut writer = file.open_writer().expect("a writer");

@@ -7,12 +7,12 @@
 //! |---|---|
 //! | `rate_limit` | how many requests a client may make |
 //! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
-//! | `lookup` | the target of a read: found, and whether the caller may read it |
+//! | `lookup` | finds the target of a read |
 //! | `version_path` | where version files lie in the store |
 //! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
 //! | `manage` | what all management has in common: why a request is refused, and how owners write |
 //! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
-//! | `read` | a read of a version: select, encode; answers kept and shared by those who ask for the same |
+//! | `read` | the path of every read: authorize, plan, execute, encode; with a cache, single flight and compression |
 //! | `explain` | what a read does: its plans, and what they cost |
 //! | `webhook` | who is told of new versions |
 //! | `refresh` | the one way in which a dataset gets a new version: by fetch, push, schedule or import, to a version file |
@@ -46,9 +46,7 @@ pub use account::sessions::{OwnedSession, Sessions};
 pub use account::{AccountError, Accounts};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
-pub use admission::holder::Holder;
 pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
-pub use admission::semaphore::{Gate, Refused};
 pub use admission::{Load, Weight};
 pub use app::{App, Background, OpenError};
 pub use dataset::agent_edits::Pulled;
@@ -75,12 +73,13 @@ pub use manage::ManageError;
 pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 pub use rate_limit::shared::{SharedRateLimiter, connect as connect_to_redis};
 pub use rate_limit::{
-    Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
+    Bucket, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
     SystemClock,
 };
 pub use read::ahead::ExportsAhead;
 pub use read::edited::InAlternate;
 pub use read::hints::{FilterHint, deep_sort_hint};
+pub use read::pipeline::{AuthorizedRead, Requester};
 pub use read::{Answer, AnswerBody, InspectError, Reads};
 pub use refresh::decoding::{ImportProgress, RefreshStage};
 pub use refresh::error::RefreshError;
@@ -90,6 +89,7 @@ pub use refresh::push::Push;
 pub use refresh::running::{RefreshProgress, Watch};
 pub use refresh::scheduler::Schedules;
 pub use refresh::{Refreshed, Refreshes};
+pub use strata_limits::{Client, Overloaded, Principal};
 pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};

@@ -8,7 +8,7 @@ use strata_types::ids::UserId;
 use strata_types::version::{VersionNumber, there_are};
 
 use crate::admission::catalog::CatalogGates;
-use crate::{Lookups, Refused};
+use crate::{Lookups, Overloaded};
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum ManageError {
     #[error("the dataset to clone has changed in the meantime")]
     SourceChanged,
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] Overloaded),
     /// The catalog failed. After a failed commit the change may have been made.
     #[error("{0}")]
     Catalog(#[source] CatalogError),

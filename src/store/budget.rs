@@ -1,7 +1,9 @@
-//! Disk that spools may take: bytes in all and for one user, and what is to stay free.
+//! Disk space that spools can use: in total, for one user, and what stays free.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strata_limits::{Denial, Denied, FairLimit, Principal, Shares};
+use strata_types::ids::UserId;
 
 use crate::free_space::{DiskReserve, Looks};
 
@@ -25,7 +27,7 @@ pub enum SpoolFull {
 pub struct SpoolLimits {
     pub bytes: u64,
     pub user_bytes: u64,
-    /// What one user may have of the bytes that no other has, in percent; whoever has none gets what is free.
+    /// What one user can have of the bytes that no other user has. A user who has none can take what is free.
     pub share_percent: u64,
     pub disk: DiskReserve,
 }
@@ -33,56 +35,53 @@ pub struct SpoolLimits {
 /// Counts the bytes of spools. Clones count together.
 #[derive(Clone, Debug)]
 pub struct SpoolBudget {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
     limits: SpoolLimits,
-    used: Mutex<Used>,
-}
-
-#[derive(Debug, Default)]
-struct Used {
-    all: u64,
-    /// Shared, for many small spools fill a disk, too.
-    looks: Looks,
-    /// Users without bytes are forgotten.
-    users: HashMap<u64, u64>,
+    quota: FairLimit,
+    /// Of all spools, because many small ones fill a disk, too.
+    looks: Arc<Mutex<Looks>>,
 }
 
 impl SpoolBudget {
     pub fn new(limits: SpoolLimits) -> SpoolBudget {
-        SpoolBudget { shared: Arc::new(Shared { limits, used: Mutex::default() }) }
+        let shares = Shares::new(limits.bytes, limits.share_percent, 0);
+        let quota = FairLimit::quota(Shares { principal_units: limits.user_bytes, ..shares });
+        SpoolBudget { limits, quota, looks: Arc::default() }
     }
 
     pub fn charge(&self, user: u64) -> SpoolCharge {
-        SpoolAccount { budget: Some(self.clone()), user }.charge()
+        SpoolAccount(Some((self.clone(), Principal::User(UserId::new(user))))).charge()
     }
 
     pub fn used_bytes(&self) -> u64 {
-        self.shared.used().all
+        self.quota.used_units()
+    }
+
+    fn reserve(&self, principal: Principal, bytes: u64) -> Result<(), SpoolFull> {
+        let SpoolLimits { bytes: limit, user_bytes, share_percent: percent, ref disk } = self.limits;
+        self.quota.try_reserve(principal, bytes).map_err(|Denied { reason, free_units, .. }| match reason {
+            Denial::Principal => SpoolFull::User { limit: user_bytes },
+            Denial::Share if bytes <= free_units => SpoolFull::Share { percent, limit },
+            Denial::Share | Denial::Reserve | Denial::Units => SpoolFull::All { limit },
+        })?;
+        let is_look_due = self.looks.lock().unwrap_or_else(PoisonError::into_inner).is_due(bytes);
+        if is_look_due && !disk.keep() {
+            self.quota.release(principal, bytes);
+            // The next caller looks again.
+            self.looks.lock().unwrap_or_else(PoisonError::into_inner).again();
+            return Err(SpoolFull::Disk { reserve: disk.bytes() });
+        }
+        Ok(())
     }
 }
 
-impl Shared {
-    fn used(&self) -> MutexGuard<'_, Used> {
-        // Nothing panics between two changes that belong together.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
+/// Who spools are charged to. `None` is not counted.
 #[derive(Clone, Debug)]
-pub struct SpoolAccount {
-    /// `None` counts nothing.
-    budget: Option<SpoolBudget>,
-    user: u64,
-}
+pub struct SpoolAccount(Option<(SpoolBudget, Principal)>);
 
 impl SpoolAccount {
-    /// Nobody's, without a bound: for commands, whose disk is their operator's affair, and tests.
+    /// An account without a limit, for tests and for commands, whose disk is the operator's.
     pub fn unbounded() -> SpoolAccount {
-        SpoolAccount { budget: None, user: 0 }
+        SpoolAccount(None)
     }
 
     pub fn charge(&self) -> SpoolCharge {
@@ -90,7 +89,7 @@ impl SpoolAccount {
     }
 }
 
-/// Bytes of one spool, given back when it is dropped.
+/// Bytes of one spool, released when it is dropped.
 #[derive(Debug)]
 pub struct SpoolCharge {
     account: SpoolAccount,
@@ -111,63 +110,18 @@ impl SpoolCharge {
     /// # Errors
     /// [`SpoolFull`]; nothing is charged then.
     pub fn add(&mut self, bytes: u64) -> Result<(), SpoolFull> {
-        let Some(budget) = &self.account.budget else { return Ok(()) };
-        let limits = &budget.shared.limits;
-        if !budget.shared.used().take(self.account.user, bytes, limits)? {
+        if let Some((budget, principal)) = &self.account.0 {
+            budget.reserve(*principal, bytes)?;
             self.bytes += bytes;
-            return Ok(());
         }
-        if !limits.disk.keep() {
-            let mut used = budget.shared.used();
-            used.give_back(self.account.user, bytes);
-            // The next caller looks again.
-            used.looks.again();
-            return Err(SpoolFull::Disk { reserve: limits.disk.bytes() });
-        }
-        self.bytes += bytes;
         Ok(())
     }
 }
 
 impl Drop for SpoolCharge {
     fn drop(&mut self) {
-        if let Some(budget) = &self.account.budget {
-            budget.shared.used().give_back(self.account.user, self.bytes);
-        }
-    }
-}
-
-impl Used {
-    /// Charges bytes. Whether it is time for a look at the disk.
-    fn take(&mut self, user: u64, bytes: u64, limits: &SpoolLimits) -> Result<bool, SpoolFull> {
-        let before = self.users.get(&user).copied().unwrap_or(0);
-        let own = before.saturating_add(bytes);
-        let all = self.all.saturating_add(bytes);
-        if own > limits.user_bytes {
-            return Err(SpoolFull::User { limit: limits.user_bytes });
-        }
-        let left = limits.bytes.saturating_sub(self.all - before);
-        let share = u128::from(left) * u128::from(limits.share_percent) / 100;
-        if all > limits.bytes {
-            return Err(SpoolFull::All { limit: limits.bytes });
-        }
-        if before > 0 && u128::from(own) > share {
-            return Err(SpoolFull::Share { percent: limits.share_percent, limit: limits.bytes });
-        }
-        self.all = all;
-        if own > 0 {
-            self.users.insert(user, own);
-        }
-        Ok(self.looks.is_due(bytes))
-    }
-
-    fn give_back(&mut self, user: u64, bytes: u64) {
-        self.all = self.all.saturating_sub(bytes);
-        if let Some(own) = self.users.get_mut(&user) {
-            *own = own.saturating_sub(bytes);
-            if *own == 0 {
-                self.users.remove(&user);
-            }
+        if let Some((budget, principal)) = &self.account.0 {
+            budget.quota.release(*principal, self.bytes);
         }
     }
 }
@@ -183,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn charges_are_bounded_for_one_user_and_in_all_and_given_back() {
+    fn charges_are_limited_per_user_and_in_total() {
         let budget = SpoolBudget::new(limits(100, 60, 0));
         let mut first = budget.charge(1);
         first.add(60).expect("room");
@@ -198,11 +152,11 @@ mod tests {
         second.add(20).expect("room");
         drop((second, other));
         assert_eq!(budget.used_bytes(), 0);
-        assert!(budget.shared.used().users.is_empty());
+        assert_eq!(budget.quota.principals(), 0);
     }
 
     #[test]
-    fn users_with_as_much_as_one_may_have_leave_room_for_others() {
+    fn users_at_their_share_leave_space_for_others() {
         let budget = SpoolBudget::new(limits(400, 100, 0));
         let most = |user| {
             let mut charge = budget.charge(user);
@@ -218,19 +172,20 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_takes_no_more_not_even_little() {
+    fn nearly_full_disk_refuses_even_one_byte() {
         let budget = SpoolBudget::new(limits(u64::MAX, u64::MAX, u64::MAX));
         let full = Err(SpoolFull::Disk { reserve: u64::MAX });
         let mut charge = budget.charge(1);
         assert_eq!((charge.add(1), charge.add(LOOK_BYTES)), (full, full));
         assert_eq!((charge.bytes, budget.used_bytes()), (0, 0));
-        assert!(budget.shared.used().users.is_empty());
+        assert_eq!(budget.quota.principals(), 0);
     }
 
     #[test]
-    fn whoever_can_give_room_back_is_asked_before_a_spool_is_refused() {
+    fn shortage_handlers_run_before_refusal() {
         let free = Arc::new(std::sync::atomic::AtomicU64::new(0));
-        let (told, given) = (free.clone(), free.clone());
+        let told = free.clone();
+        let given = free.clone();
         let load = move |_: &std::path::Path| Some(told.load(std::sync::atomic::Ordering::SeqCst));
         let disk = DiskReserve::looking(&std::env::temp_dir(), 10, load);
         let budget = SpoolBudget::new(SpoolLimits { disk: disk.clone(), ..limits(100, 100, 0) });

@@ -8,7 +8,6 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-
 /// The server, with one bucket, `bucket`; needs a runtime.
 pub struct S3Server {
     address: SocketAddr,

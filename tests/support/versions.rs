@@ -107,7 +107,7 @@ impl Bench {
 
 /// When a test's lists are written beside their base: always.
 pub fn always_beside(gap_rows: u32) -> EditLimits {
-    EditLimits { list_bytes: 0, gap_rows, pieces: usize::MAX >> 1, own_bytes: u64::MAX, own_percent: u64::MAX }
+    EditLimits { list_bytes: 0, gap_rows, extents: usize::MAX >> 1, own_bytes: u64::MAX, own_percent: u64::MAX }
 }
 
 /// The entities of a list after edits.

@@ -22,8 +22,7 @@ use crate::acting::Sent;
 use crate::compared::{Compared, Equality, Paths, Room, Titles};
 use crate::figures;
 use crate::opened::{Heading, Tab};
-use crate::place::Place;
-use crate::position::Position;
+use crate::place::{Place, Position};
 use crate::query::{Query, invalid};
 use crate::shown::{Shown, escaped_json};
 use crate::visit::{Reply, Shell, Visit, render};
@@ -94,7 +93,6 @@ struct Said {
     position_problem: Option<String>,
     typed_position: Option<String>,
     conflict: Option<Conflict>,
-    /// Whether somebody else has removed the entity.
     is_removed: bool,
     preview: Option<Preview>,
     /// Whether the entity is too large to be edited here.
@@ -121,18 +119,18 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
     let shown = figures::grouped(named);
     let (position, note) = match place {
         None => (named, None),
-        Some(InAlternate::Kept(position)) if position == named => (position, None),
         Some(InAlternate::Kept(position)) => {
+            let now = figures::grouped(position);
             let text = format!(
-                "This entity is at position {shown} in version {number}, but at position {} in the alternate.",
-                figures::grouped(position)
+                "This entity is at position {shown} in version {number}, but at position {now} in the alternate."
             );
+            (position, Some(text).filter(|_| position != named))
+        }
+        Some(InAlternate::Changed(position)) => {
+            let text =
+                format!("In the alternate, this entity replaces the one at position {shown} of version {number}.");
             (position, Some(text))
         }
-        Some(InAlternate::Changed(position)) => (
-            position,
-            Some(format!("In the alternate, this entity replaces the one at position {shown} of version {number}.")),
-        ),
         Some(InAlternate::Replaced(position)) => {
             let text = format!(
                 "In the alternate, the entity at position {shown} of version {number} and some of its neighbors were \
@@ -160,8 +158,7 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
     let text = entity.and_then(text::editable);
     said.too_large = text.is_none();
     let base = text.as_ref().and(entity).map(base_text).unwrap_or_default();
-    let (length, etag) = (list.length, list.etag.clone());
-    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default(), beside: list.beside.clone() };
+    let draft = Draft { position, base, text: text.unwrap_or_default(), ..Draft::default().on(&list) };
     page(visit, target, &list, &draft, false, said)
 }
 
@@ -191,8 +188,7 @@ pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> R
         Some(typed) => before(typed, list.length, list.length),
         None => (list.length, None),
     };
-    let (length, etag) = (list.length, list.etag.clone());
-    let draft = Draft { position, length, etag, text: "{\n  \n}".to_owned(), ..Draft::default() };
+    let draft = Draft { position, text: "{\n  \n}".to_owned(), ..Draft::default().on(&list) };
     let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let typed_position = typed.filter(|_| problem.is_some()).map(str::to_owned);
     let said = Said { status, position_problem: problem, typed_position, ..Said::default() };
@@ -214,10 +210,15 @@ fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
 impl Draft {
     fn of(sent: &Sent, position: u64) -> Result<Draft, HttpError> {
         let field = |name| sent.fields.first(name).unwrap_or_default().to_owned();
-        let length = sent.number("length")?;
-        let (etag, base, beside) = (field("etag"), field("base"), Beside::parse(&field("beside")));
-        // A browser sends each end of a line as two characters.
-        Ok(Draft { position, length, etag, base, text: field("text").replace("\r\n", "\n"), beside })
+        Ok(Draft {
+            position,
+            length: sent.number("length")?,
+            etag: field("etag"),
+            base: field("base"),
+            // A browser sends each end of a line as two characters.
+            text: field("text").replace("\r\n", "\n"),
+            beside: Beside::parse(&field("beside")),
+        })
     }
 
     fn on(&self, list: &List) -> Draft {
@@ -353,7 +354,6 @@ fn failed(visit: &mut Visit, error: HttpError) -> Said {
     Said { status, alert: Some(alert), ..Said::default() }
 }
 
-/// What saving the text changes.
 fn preview(
     visit: &Visit,
     target: &Target,
@@ -364,8 +364,8 @@ fn preview(
     notes: Vec<String>,
 ) -> Result<Reply, HttpError> {
     let titles = Titles { caption: "The entity before and after saving", old: "Now", new: "After saving" };
-    let sides = (Some(there), Some(mine));
-    let table = Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut Room::of_page());
+    let sides = [Some(there), Some(mine)];
+    let table = Compared::new(&titles, sides, Equality::Text, Paths::Changed, &mut Room::of_page());
     let note = match (there == mine, table.is_empty()) {
         (true, _) => Some("Nothing has changed."),
         (false, true) => Some("Only the field order has changed."),
@@ -400,12 +400,12 @@ impl Again {
 /// has done so before it.
 async fn find_again(visit: &Visit, target: &Target, list_now: List, draft: &Draft) -> Result<Again, HttpError> {
     let base = text::entity(&draft.base).ok();
-    let (length, is_shorter) = (list_now.length, list_now.length < draft.length);
+    let length = list_now.length;
     let fate = |list: &List| match (list.entity.text(), &base) {
         (Some(there), Some(base)) if there == base => Fate::Same,
         (there, _) => {
             let there = there.map_or(Neighbour::End, Neighbour::of);
-            draft.beside.fate(&there, &list.beside, is_shorter)
+            draft.beside.fate(&there, &list.beside, length < draft.length)
         }
     };
     let moved = draft.position.checked_add(length).and_then(|moved| moved.checked_sub(draft.length));
@@ -432,22 +432,20 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
     let Again { list: list_now, at, fate } = again;
     let base = text::entity(&draft.base).ok();
     let mut said = Said { status: StatusCode::CONFLICT, alert: Some(FIRST.to_owned()), ..Said::default() };
-    let (was, shown) = (figures::grouped(draft.position), figures::grouped(*at));
+    let was = figures::grouped(draft.position);
+    let shown = figures::grouped(*at);
     let draft = Draft { position: *at, ..draft.on(list_now) };
     if *fate == Fate::Same {
         said.notes.push(again.note());
         return page(visit, target, list_now, &draft, false, said);
     }
-    let number = target.version.number;
-    let diff =
-        Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.page("diff"));
+    let number = &target.version.number;
+    let diff = target.place.dataset.diff(number, number, true);
     let mut room = Room::of_page();
     let mut compared = |new: &[u8], caption: &str, title: &str| {
         let titles = Titles { caption, old: "When you started", new: title };
-        base.as_deref().map(|base| {
-            let sides = (Some(base), Some(new));
-            Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut room)
-        })
+        let sides = [Some(base.as_deref()?), Some(new)];
+        Some(Compared::new(&titles, sides, Equality::Text, Paths::Changed, &mut room))
     };
     if *fate == Fate::Removed {
         let alert = "Another user has removed this entity, so your changes were not saved. Your text is still below.";
@@ -519,7 +517,8 @@ pub(super) async fn act_new(
         let list_of = entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
         vec![EntityEdit { position, change: EntityChange::Insert(list_of) }]
     };
-    let (mut is_beside, mut tries_left) = (false, TRIES);
+    let mut is_beside = false;
+    let mut tries_left = TRIES;
     loop {
         if list_now.etag != draft.etag {
             // What comes behind the last entity does so whatever others do.
@@ -548,7 +547,7 @@ pub(super) async fn act_new(
     for (number, entity) in entities.iter().take(NAMED).enumerate() {
         let caption = format!("New entity {} of {}", number + 1, entities.len());
         let titles = Titles { caption: &caption, old: "Now", new: "After saving" };
-        tables.push(Compared::new(&titles, (None, Some(entity)), (Equality::Text, Paths::All), &mut space));
+        tables.push(Compared::new(&titles, [None, Some(entity)], Equality::Text, Paths::All, &mut space));
     }
     let left_out = entities.len() - tables.len();
     let preview = Preview { tables, left_out, note: None, call: call(target, &list_now.etag, &edits) };

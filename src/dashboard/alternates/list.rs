@@ -45,7 +45,6 @@ pub(super) enum Found {
     None,
     /// It has more bytes than a page reads.
     TooLarge,
-    /// Its canonical text.
     Entity(Vec<u8>),
 }
 
@@ -98,7 +97,8 @@ async fn pull(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pul
 
 async fn taken(pulled: Pulled, is_alternate: bool, part: Part) -> Result<List, HttpError> {
     let Pulled { etag, total_count, entities, .. } = pulled;
-    let (mut entity, mut beside) = (Found::None, Beside::default());
+    let mut entity = Found::None;
+    let mut beside = Beside::default();
     match (part, collected(entities).await?) {
         (Part::Nothing, _) => {}
         (_, None) => entity = Found::TooLarge,
@@ -127,7 +127,8 @@ const BRACKETS: usize = 2;
 
 /// All of a body, if a page reads as much.
 async fn collected(body: AnswerBody) -> Result<Option<Vec<u8>>, HttpError> {
-    let (mut collected, mut parts) = (Vec::new(), body.into_stream());
+    let mut collected = Vec::new();
+    let mut parts = body.into_stream();
     while let Some(part) = parts.try_next().await? {
         if collected.len() + part.len() > PAGE_BYTES + BRACKETS {
             return Ok(None);

@@ -73,7 +73,6 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let number = version.number;
     let alternate = Place { alt: true, ..place.clone() };
-    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&place.dataset.page("diff"));
     let page = AlternatePage {
         shell: visit.shell(format!("Alternate of version {number}, {}", dataset.name.as_str())),
         heading: Heading::around(visit, &dataset, &place, Tab::Versions),
@@ -83,7 +82,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         of_version: counted(version.file.entity_count),
         last: entities.unwrap_or(version.file.entity_count).checked_sub(1),
         browse: (!dataset.frozen && entities.is_some()).then(|| alternate.browse()),
-        diff,
+        diff: place.dataset.diff(&number, &number, true),
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
     };
     render(StatusCode::OK, &page)

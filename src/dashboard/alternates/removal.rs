@@ -8,7 +8,7 @@ use strata_service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 use strata_types::limits::EDITOR_POSITIONS;
 
 use super::change::{self, Target, call, save};
-use super::list::{Found, list};
+use super::list::list;
 use super::text;
 use crate::compared::{Compared, Equality, Paths, Room, Titles};
 use crate::figures;
@@ -33,7 +33,6 @@ struct RemovalPage {
 }
 
 struct Checked {
-    /// How many entities are to be removed.
     number: String,
     etag: String,
     /// The first of them by their positions, and each unless it is too large for a page.
@@ -46,12 +45,8 @@ struct Checked {
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let asked = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => {
-            return Err(invalid(
-                "positions",
-                positions,
-                "cannot be combined with position",
-                "positions or position, but not both",
-            ));
+            let problem = "cannot be combined with position";
+            return Err(invalid("positions", positions, problem, "positions or position, but not both"));
         }
         (positions, position) => positions.or(position),
     };
@@ -65,29 +60,25 @@ pub(super) async fn act(
     room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
     let asked = fields.first("positions").unwrap_or_default();
-    let (Some("save"), Some(etag)) = (fields.first("do"), fields.first("etag")) else {
+    let positions = text::positions(asked, EDITOR_POSITIONS);
+    let (Some("save"), Some(etag), Ok(positions)) = (fields.first("do"), fields.first("etag"), positions) else {
         return page(visit, target, Some(asked), StatusCode::OK, None).await;
     };
-    let Ok(positions) = text::positions(asked, EDITOR_POSITIONS) else {
-        return page(visit, target, Some(asked), StatusCode::OK, None).await;
-    };
-    // What the button says is removed, and nothing else.
+    // Only the entities that the button names are removed.
     if fields.first("checked") != Some(asked) {
         let alert = "You have changed the positions. Review the entities again before you remove them.".to_owned();
         return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
     }
-    match save(visit, target, etag, edits(&positions), room).await {
-        Ok(reply) => Ok(reply),
+    let (status, alert) = match save(visit, target, etag, edits(&positions), room).await {
         Err(HttpError::Manage(ManageError::Stale)) => {
             let alert = "Another user saved changes first, so nothing was removed. These positions might now contain \
                          different entities. Review the entities again.";
-            page(visit, target, Some(asked), StatusCode::CONFLICT, Some(alert.to_owned())).await
+            (StatusCode::CONFLICT, alert.to_owned())
         }
-        Err(error) => {
-            let (status, alert) = visit.tell(error);
-            page(visit, target, Some(asked), status, Some(alert)).await
-        }
-    }
+        Err(error) => visit.tell(error),
+        reply => return reply,
+    };
+    page(visit, target, Some(asked), status, Some(alert)).await
 }
 
 fn edits(positions: &[u64]) -> Vec<EntityEdit> {
@@ -102,15 +93,18 @@ async fn page(
     alert: Option<String>,
 ) -> Result<Reply, HttpError> {
     let current = list(visit, &target.place, None).await?;
-    let (mut problem, mut checked) = (None, None);
+    let mut problem = None;
+    let mut checked = None;
     match asked.map(|asked| text::positions(asked, EDITOR_POSITIONS)) {
         None => {}
         Some(Err(mistake)) => (status, problem) = (StatusCode::BAD_REQUEST, Some(format!("{mistake}."))),
-        Some(Ok(positions)) if positions.last().is_some_and(|last| *last >= current.length) => {
-            let last = positions.last().copied().unwrap_or_default().to_string();
-            (status, problem) = (StatusCode::NOT_FOUND, Some(figures::no_position(&last, "list", current.length)));
-        }
-        Some(Ok(positions)) => checked = Some(check(visit, target, &positions).await?),
+        Some(Ok(positions)) => match positions.last().filter(|last| **last >= current.length) {
+            Some(last) => {
+                status = StatusCode::NOT_FOUND;
+                problem = Some(figures::no_position(&last.to_string(), "list", current.length));
+            }
+            None => checked = Some(check(visit, target, &positions).await?),
+        },
     }
     let page = RemovalPage {
         shell: visit.shell(format!("Remove entities, {}", target.dataset.name.as_str())),
@@ -134,13 +128,9 @@ async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Chec
         etag.get_or_insert(found.etag);
         let caption = format!("Entity at position {}", figures::grouped(*position));
         let titles = Titles { caption: &caption, old: "Now", new: "After saving" };
-        let compared = match &found.entity {
-            Found::Entity(entity) => {
-                let sides = (Some(entity.as_slice()), None);
-                Some(Compared::new(&titles, sides, (Equality::Text, Paths::All), &mut room))
-            }
-            Found::None | Found::TooLarge => None,
-        };
+        let entity = found.entity.text();
+        let compared =
+            entity.map(|entity| Compared::new(&titles, [Some(entity), None], Equality::Text, Paths::All, &mut room));
         entities.push((figures::grouped(*position), compared));
     }
     let etag = etag.unwrap_or_default();

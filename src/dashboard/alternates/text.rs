@@ -9,6 +9,7 @@ use strata_types::limits::EDITOR_BYTES;
 use strata_types::text::with_names;
 
 use crate::figures;
+use crate::query::whole_number;
 use crate::shown::escaped_json;
 
 /// The text of an entity, indented unless that makes it too long; `None` where the editor does not take it. It takes
@@ -60,7 +61,8 @@ fn check_length(text: &str) -> Result<(), Mistake> {
     if text.len() <= EDITOR_BYTES {
         return Ok(());
     }
-    let (given, limit) = (figures::grouped(text.len() as u64), figures::grouped(EDITOR_BYTES as u64));
+    let given = figures::grouped(text.len() as u64);
+    let limit = figures::grouped(EDITOR_BYTES as u64);
     Err(Mistake::whole(format!(
         "The text is {given} bytes long, but the editor accepts at most {limit}. For longer texts, use POST \
          /dataset/alternate/edit"
@@ -107,13 +109,9 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
         })?;
         entities.push(entity);
     }
-    match entities.is_empty() {
-        true => Err(Mistake::whole("The array must contain at least one entity")),
-        false => Ok(entities),
-    }
+    if entities.is_empty() { Err(Mistake::whole("The array must contain at least one entity")) } else { Ok(entities) }
 }
 
-/// Two texts that were made of one.
 pub(super) struct Merged {
     pub(super) entity: Vec<u8>,
     /// The fields that both have changed, each in another way. They are as in `mine`.
@@ -122,10 +120,10 @@ pub(super) struct Merged {
 
 /// What `mine` has made of `base`, made of `theirs` instead, field by field at the top level. All are canonical.
 pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
-    let (before, there, now) = (by_name(base), by_name(theirs), by_name(mine));
+    let [all_before, all_there, all_now] = [base, theirs, mine].map(by_name);
     let mut conflicts = Vec::new();
     let mut is_mine = |name: &str| {
-        let (before, there, now) = (before.get(name), there.get(name), now.get(name));
+        let [before, there, now] = [&all_before, &all_there, &all_now].map(|fields| fields.get(name));
         if before != now && before != there && now != there {
             conflicts.push(name.to_owned());
         }
@@ -133,7 +131,7 @@ pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
     };
     let mut members: Vec<Vec<u8>> = Vec::new();
     for (name, value, text) in spans(theirs) {
-        match (is_mine(&name), now.get(&name)) {
+        match (is_mine(&name), all_now.get(&name)) {
             (false, _) => members.push(text.to_vec()),
             (true, Some(now)) => members.push([&text[..text.len() - value.len()], now].concat()),
             (true, None) => {}
@@ -141,7 +139,7 @@ pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
     }
     for (name, _, text) in spans(mine) {
         // What they have taken away stays away unless it is changed here.
-        if !there.contains_key(&name) && is_mine(&name) {
+        if !all_there.contains_key(&name) && is_mine(&name) {
             members.push(text.to_vec());
         }
     }
@@ -156,8 +154,8 @@ fn by_name(entity: &[u8]) -> HashMap<String, &[u8]> {
 fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
     let start_of = |part: &[u8]| part.as_ptr().addr() - entity.as_ptr().addr();
     let members = strata_json::members(entity).map(|(name, value)| {
-        let (start, end) = (start_of(name.raw()) - 1, start_of(value) + value.len());
-        (name.unescape().into_owned(), value, &entity[start..end])
+        let span = start_of(name.raw()) - 1..start_of(value) + value.len();
+        (name.unescape().into_owned(), value, &entity[span])
     });
     members.collect()
 }
@@ -166,16 +164,13 @@ fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
 pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
     const VALID: &str = "valid: whole numbers and ranges, such as 3, 7-9";
     let wrong = |item: &str| format!("{} is not a position; {VALID}", quoted(item));
-    let number = |item: &str| {
-        let item = item.trim();
-        let digits = !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| item.parse::<u64>().unwrap_or(u64::MAX))
-    };
     let too_many = || format!("Too many positions; valid: at most {}", figures::grouped(most as u64));
     let mut positions = BTreeSet::new();
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let (Some(first), Some(last)) = (number(first), number(last)) else { return Err(wrong(item)) };
+        let [Some(first), Some(last)] = [first, last].map(|item| whole_number(item.trim())) else {
+            return Err(wrong(item));
+        };
         if first > last {
             return Err(wrong(item));
         }

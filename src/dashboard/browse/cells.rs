@@ -5,7 +5,7 @@ use std::ops::Range;
 use strata_json::{Cursor, JsonType, Scalar, members, pretty_within};
 
 use crate::figures;
-use crate::marks::{Found, Marks};
+use crate::marks::{Marks, Syntax};
 use crate::shown::Shown;
 
 /// Characters of a value in a table. A longer text unfolds.
@@ -57,7 +57,7 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     let cell = match Scalar::read(value) {
         Some(Scalar::Null) => Cell::Null,
         Some(Scalar::Bool(value)) => {
-            Cell::Boolean(Shown::whole(if value { "true" } else { "false" }).marking(marks).alone())
+            Cell::Boolean(Shown::whole(if value { "true" } else { "false" }).marking(marks, Syntax::Text).alone())
         }
         Some(Scalar::Number(text)) => Cell::Number(marked(Shown::new(text, CELL_CHARACTERS), text, marks)),
         Some(Scalar::String(text)) => text_cell(&text.unescape(), marks),
@@ -79,19 +79,16 @@ fn text_cell(text: &str, marks: &Marks) -> Cell {
     if !shown.is_cut() || shown.link.is_some() {
         return Cell::Text(marked(shown, text, marks));
     }
-    let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone();
-    let whole = Shown::new(text, LONG_CHARACTERS).marking(marks);
-    let found = marks.found_in_text(text, whole.marked_bytes());
-    let hit = hit(&beginning, text, &found);
-    Cell::Folded(Box::new(Folded { beginning, hit, whole: whole.telling(&found).alone() }))
+    let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks, Syntax::Text);
+    folded(beginning, Shown::new(text, LONG_CHARACTERS), text, marks, Syntax::Text)
 }
 
 /// A text that does not unfold, of which this is shown.
 fn marked(shown: Shown, text: &str, marks: &Marks) -> Shown {
-    let shown = shown.marking(marks);
-    let is_more = shown.is_cut() && !marks.is_empty();
-    let found = if is_more { marks.found_in_text(text, shown.marked_bytes()) } else { Found::default() };
-    shown.telling(&found).alone()
+    match shown.is_cut() && !marks.is_empty() {
+        true => shown.searched(text, marks, Syntax::Text).0.alone(),
+        false => shown.marking(marks, Syntax::Text).alone(),
+    }
 }
 
 fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
@@ -100,17 +97,15 @@ fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
     if is_whole {
         return Cell::Nested(beginning.alone());
     }
-    let whole = pretty(value, NESTED_CHARACTERS).marking_json(marks);
-    let json = String::from_utf8_lossy(value);
-    let found = marks.found_in_json(&json, whole.marked_bytes());
-    let hit = hit(&beginning, &json, &found);
-    Cell::Folded(Box::new(Folded { beginning: beginning.alone(), hit, whole: whole.telling(&found).alone() }))
+    folded(beginning, pretty(value, NESTED_CHARACTERS), &String::from_utf8_lossy(value), marks, Syntax::Json)
 }
 
-/// What stands around the first hit, unless the beginning has one.
-fn hit(beginning: &Shown, text: &str, found: &Found) -> Option<Shown> {
+/// A value that unfolds. The text around its first hit is shown unless the beginning has one.
+fn folded(beginning: Shown, whole: Shown, text: &str, marks: &Marks, syntax: Syntax) -> Cell {
+    let (whole, found) = whole.searched(text, marks, syntax);
     let is_told = beginning.is_marked() || found.near.is_empty();
-    (!is_told).then(|| Shown::around(text, &found.near, HIT_CHARACTERS).alone())
+    let hit = (!is_told).then(|| Shown::around(text, &found.near, HIT_CHARACTERS).alone());
+    Cell::Folded(Box::new(Folded { beginning: beginning.alone(), hit, whole: whole.alone() }))
 }
 
 /// The beginning of an object or an array, `{common: "Aruba", … of 3 fields}`, and whether it is all of it.
@@ -119,8 +114,10 @@ fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
     let is_object = cursor.peek() == Some(JsonType::Object);
     cursor.enter();
     let mut text = String::from(if is_object { "{" } else { "[" });
-    let (mut room, mut is_whole) = (PREVIEW_CHARACTERS, true);
-    let (mut separator, mut marked) = ("", Vec::new());
+    let mut room = PREVIEW_CHARACTERS;
+    let mut is_whole = true;
+    let mut separator = "";
+    let mut marked = Vec::new();
     loop {
         let key = if is_object { cursor.next_key() } else { None };
         if key.is_none() && (is_object || !cursor.next_element()) {
@@ -136,7 +133,7 @@ fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
             value => {
                 let scalar = String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)]);
                 let start = text.len() + separator.len() + part.len();
-                let hits = marks.in_json(&scalar).into_iter();
+                let hits = marks.parts(&scalar, Syntax::Json).into_iter();
                 marked.extend(hits.map(|hit| start + hit.start..start + hit.end));
                 part.push_str(&scalar);
             }
@@ -216,6 +213,9 @@ mod tests {
         // What is looked for is behind all that unfolds.
         let ending = format!("\"{}z\"", "y".repeat(LONG_CHARACTERS));
         let cut = format!("{{\"a\":\"{}z\"}}", "y".repeat(NESTED_CHARACTERS));
+        let folded_ys = format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS));
+        let ys = "y".repeat(30);
+        let many_ys = format!("{}… of 1 field}}", "y".repeat(56));
         for (value, keywords, expected) in [
             ("\"x\"", &[][..], "text x"),
             ("[\"x\",1]", &[], "nested [&quot;x&quot;, 1]"),
@@ -226,22 +226,10 @@ mod tests {
             ("[[1],2,[2]]", &["2"], "folded [[…], <mark>2</mark>, […]]"),
             ("true", &["RU"], "boolean t<mark>ru</mark>e"),
             ("[[1],[12]]", &["2"], "folded [[…], […]], hit [[1],[1<mark>2</mark>]]"),
-            (&long, &[], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
-            (&long, &["z"], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
-            (
-                &ending,
-                &["Z"],
-                &format!("folded {}…, hit …{}<mark>z</mark>", "y".repeat(BEGINNING_CHARACTERS), "y".repeat(30)),
-            ),
-            (
-                &cut,
-                &["z"],
-                &format!(
-                    "folded {{a: &quot;{}… of 1 field}}, hit …{}<mark>z</mark>&quot;}}",
-                    "y".repeat(56),
-                    "y".repeat(30)
-                ),
-            ),
+            (&long, &[], &folded_ys),
+            (&long, &["z"], &folded_ys),
+            (&ending, &["Z"], &format!("{folded_ys}, hit …{ys}<mark>z</mark>")),
+            (&cut, &["z"], &format!("folded {{a: &quot;{many_ys}, hit …{ys}<mark>z</mark>&quot;}}")),
         ] {
             let told = match cell(value.as_bytes(), &marks(keywords)).0 {
                 Cell::Text(shown) => format!("text {shown}"),

@@ -180,20 +180,18 @@ pub(super) fn next_steps(links: &Links<'_>, absent: &[Path]) -> Vec<Part> {
         add(words, &rest);
         let Ok((path, value)) = Path::parse_prefix(given) else { continue };
         let is_there = !absent.contains(&path);
-        if let (FILTER, true, Some((range, limit))) = (name.as_str(), is_there, as_range(value)) {
+        let change = |name: &str, given: &str| Words::condition("Change to:", name, given).unwrap_or_default();
+        if let Some((range, limit)) = as_range(value).filter(|_| name == FILTER && is_there) {
             let meant = format!("{path}:{limit}");
-            add(Words::condition("Change to:", range, &meant).unwrap_or_default(), &rest.clone().and(range, &meant));
+            add(change(range, &meant), &rest.clone().and(range, &meant));
         }
         if is_there && matches!(name.as_str(), FILTER | CONTAINS) && !value.trim().is_empty() && value.trim() != value {
             let trimmed = format!("{path}:{}", value.trim());
-            add(Words::condition("Change to:", name, &trimmed).unwrap_or_default(), &rest.clone().and(name, &trimmed));
+            add(change(name, &trimmed), &rest.clone().and(name, &trimmed));
         }
         let is_text = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
         if name == FILTER && is_text && is_there {
-            add(
-                Words::condition("Change to:", CONTAINS, given).unwrap_or_default(),
-                &rest.clone().and(CONTAINS, given),
-            );
+            add(change(CONTAINS, given), &rest.clone().and(CONTAINS, given));
         }
         // A comma would make two keywords of it.
         if matches!(name.as_str(), FILTER | CONTAINS) && is_text && !value.contains(',') && keywords == 0 {
@@ -219,8 +217,8 @@ fn as_range(value: &str) -> Option<(&'static str, &str)> {
         ("<", RangeBound::Less),
     ];
     let value = value.trim();
-    let (bound, number) =
-        signs.into_iter().find_map(|(sign, bound)| Some((bound, value.strip_prefix(sign)?.trim())))?;
+    let mut ranges = signs.into_iter().filter_map(|(sign, bound)| Some((bound, value.strip_prefix(sign)?.trim())));
+    let (bound, number) = ranges.next()?;
     let is_number = serde_json::from_str::<serde_json::Number>(number).is_ok();
     is_number.then_some((bound.parameter(), number))
 }

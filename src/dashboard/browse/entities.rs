@@ -11,7 +11,8 @@ pub(crate) struct Entities {
 impl Entities {
     /// The first entities of a body: those that end within so many bytes.
     pub(crate) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
-        let (mut lines, mut parts) = (Vec::new(), body.into_stream());
+        let mut lines = Vec::new();
+        let mut parts = body.into_stream();
         while let Some(part) = parts.try_next().await? {
             let room = most_bytes - lines.len();
             lines.extend_from_slice(&part[..part.len().min(room)]);

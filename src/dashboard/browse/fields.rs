@@ -5,7 +5,6 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use serde_json::Value;
 use strata_format::profile::{PathRecord, TypeCounts, ValueRecord};
-use strata_service::ProfileRequest;
 use strata_types::path::Path;
 use strata_types::request::RangeBound;
 use strata_types::version::VersionSelector;
@@ -68,17 +67,9 @@ struct FieldValue {
 
 /// The fields of a version; `None` if the profile cannot be read now: a page can do without it.
 pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
-    let (app, visitor) = (&visit.app, &visit.visitor);
     let version = VersionSelector::Number(opened.version.number);
-    let reads = app.reads();
-    let request = ProfileRequest {
-        caller: visitor.user.as_ref(),
-        client: visitor.client,
-        dataset: opened.dataset.id,
-        version,
-        alt: opened.admitted.alt,
-    };
-    let summary = reads.profile_summary(request).await.ok()?;
+    let request = visit.profile(opened.dataset.id, version, opened.admitted.alt);
+    let summary = visit.app.reads().profile_summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
         // No path can name the field without a name.
@@ -160,15 +151,9 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
 /// month and a day are in the order of their times.
 fn holds_dates(record: &PathRecord) -> bool {
     let is_date = |value: &Option<ValueRecord>| {
-        value.as_ref().and_then(|value| value.value.as_str()).is_some_and(|text| {
-            let date = text.as_bytes().first_chunk::<10>();
-            date.is_some_and(|date| {
-                date.iter().zip(b"0000-00-00").all(|(byte, shape)| match shape {
-                    b'0' => byte.is_ascii_digit(),
-                    _ => byte == shape,
-                })
-            })
-        })
+        let text = value.as_ref().and_then(|value| value.value.as_str()).unwrap_or_default().as_bytes();
+        let mut pairs = text.iter().zip(b"0000-00-00");
+        text.len() >= 10 && pairs.all(|(byte, shape)| byte == shape || (*shape == b'0' && byte.is_ascii_digit()))
     };
     is_date(&record.string_min) && is_date(&record.string_max)
 }

@@ -113,10 +113,9 @@ impl Form {
             Condition { id, name: name.clone(), label, value: value.clone(), shown, remove, wrong: false }
         });
         let mut conditions: Vec<Condition> = conditions.collect();
-        let refused_condition = match refused {
-            Some((name, value)) => conditions.iter_mut().find(|one| one.name == *name && one.value == *value),
-            None => None,
-        };
+        let is_refused =
+            |one: &Condition| refused.is_some_and(|(name, value)| one.name == *name && one.value == *value);
+        let refused_condition = conditions.iter_mut().find(|one| is_refused(one));
         let problem = match (&refused_condition, problem) {
             (Some(one), Some(_)) if matches!(Path::parse_prefix(&one.value), Err(PathError::Empty)) => {
                 Some("Enter a field name. This condition has only a value.".to_owned())
@@ -155,7 +154,6 @@ impl Form {
         }
     }
 
-    /// The first value of a parameter.
     pub(super) fn text(&self, name: &str) -> &str {
         self.query.first(name).unwrap_or_default()
     }
@@ -181,7 +179,7 @@ impl Form {
 pub(super) fn cleaned(query: &Query) -> Option<Query> {
     query.first(SENT)?;
     let added = |name| query.first(name).unwrap_or_default();
-    let (path, operator, value) = (added(ADD_PATH), added(ADD_OPERATOR), added(ADD_VALUE));
+    let [path, operator, value] = [ADD_PATH, ADD_OPERATOR, ADD_VALUE].map(added);
     // A colon in the field's name would end it.
     let path = Path::parse(path).map_or(path.to_owned(), |path| path.to_string());
     let condition = match operator {

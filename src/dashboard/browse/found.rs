@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strata_encode::ContentCoding;
 use strata_http::error::HttpError;
-use strata_service::{Answer, Weight};
+use strata_service::{Answer, AuthorizedRead, Weight};
 use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use strata_types::path::Path;
 use strata_types::request::{Format, ReadRequest};
@@ -67,7 +67,8 @@ pub(super) async fn find(
     in_json: bool,
     hints: &mut Vec<Hint>,
 ) -> Result<Found, HttpError> {
-    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    let reads = visit.app.reads();
+    let admitted = &opened.admitted;
     if request.strict {
         reads.check_fields(admitted, &request).await?;
     }
@@ -100,18 +101,9 @@ pub(super) async fn find(
         let more = figures::counted(more as u64, "column is", "columns are");
         notes.push(format!("A table shows at most {TABLE_COLUMNS} columns, so {more} not shown."));
     }
-    let (table, json, fits) = match in_json {
-        false => {
-            let table = Table::new(&entities, &look);
-            let fits = table.rows.len() as u64;
-            (Some(table), None, fits)
-        }
-        true => {
-            let rows = rows::json(&entities, &look);
-            let fits = rows.len() as u64;
-            (None, Some(rows), fits)
-        }
-    };
+    let table = (!in_json).then(|| Table::new(&entities, &look));
+    let json = in_json.then(|| rows::json(&entities, &look));
+    let fits = table.as_ref().map_or(0, |table| table.rows.len()).max(json.as_ref().map_or(0, Vec::len)) as u64;
     let too_large = (fits == 0 && returned > 0).then(|| look.label(0));
     if fits > 0 && fits < returned {
         notes.push(format!(
@@ -138,10 +130,8 @@ pub(super) async fn find(
         true => "This version has no entities.".to_owned(),
         false => range(shown.offset, fits.max(returned.min(1)), all),
     };
-    let next_steps = match finds_nothing && request.has_conditions() {
-        true => conditions::next_steps(links, &absent),
-        false => Vec::new(),
-    };
+    let steps = (finds_nothing && request.has_conditions()).then(|| conditions::next_steps(links, &absent));
+    let next_steps = steps.unwrap_or_default();
     let counting = all.is_none().then(|| links.counting(limit));
     Ok(Found { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
 }
@@ -157,7 +147,8 @@ struct Read {
 
 /// Reads up to `limit` entities of what is asked for.
 async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64) -> Result<Read, HttpError> {
-    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    let reads = visit.app.reads();
+    let admitted = &opened.admitted;
     let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(request);
     let weight = match is_asked_for {
         true => Weight::Light,
@@ -175,7 +166,7 @@ async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64)
     let (answer, positions) = match shown.count || is_plain(&shown) {
         false => Box::pin(reads.locate(admitted, shown.clone())).await?,
         true => {
-            let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
+            let answer = reads.respond(AuthorizedRead::new(admitted, &shown), ContentCoding::Identity).await?;
             let end = shown.offset.saturating_add(answer.total);
             (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
         }
@@ -197,20 +188,15 @@ async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
 
 /// Which entities are shown, of how many.
 fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
-    let of = all.map(|all| format!(" of {}", figures::counted(all, "entity", "entities"))).unwrap_or_default();
-    match (shown, all) {
-        (0, Some(0)) => "No entities match.".to_owned(),
-        (0, Some(all)) => format!(
-            "No entities to show from number {} onward ({} in total).",
-            figures::grouped(offset.saturating_add(1)),
-            figures::counted(all, "entity", "entities")
-        ),
-        (0, None) => format!("No entities to show from number {} onward.", figures::grouped(offset.saturating_add(1))),
-        (1, _) => format!("{}{of}", figures::grouped(offset.saturating_add(1))),
-        _ => {
-            let last = offset.saturating_add(shown);
-            format!("{} to {}{of}", figures::grouped(offset.saturating_add(1)), figures::grouped(last))
-        }
+    let first = figures::grouped(offset.saturating_add(1));
+    let total = all.map(|all| figures::counted(all, "entity", "entities"));
+    let of = total.as_ref().map(|total| format!(" of {total}")).unwrap_or_default();
+    match (shown, total) {
+        (0, _) if all == Some(0) => "No entities match.".to_owned(),
+        (0, Some(total)) => format!("No entities to show from number {first} onward ({total} in total)."),
+        (0, None) => format!("No entities to show from number {first} onward."),
+        (1, _) => format!("{first}{of}"),
+        _ => format!("{first} to {}{of}", figures::grouped(offset.saturating_add(shown))),
     }
 }
 

@@ -28,27 +28,28 @@ impl Hint {
         let renamed = |nearest: &str| {
             links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };
-        Hint {
-            text: Sentence::new(&format!("This page ignores the unknown parameter {}.", quoted(name))),
-            meant: nearest.map(|nearest| {
-                (Sentence::new(&format!("Did you mean {nearest}?")), links.beginning_of(&renamed(nearest)))
-            }),
-        }
+        let text = format!("This page ignores the unknown parameter {}.", quoted(name));
+        let meant = nearest.map(|one| (format!("Did you mean {one}?"), links.beginning_of(&renamed(one))));
+        Hint::new(&text, meant)
+    }
+
+    fn new(text: &str, meant: Option<(String, Option<String>)>) -> Hint {
+        Hint { text: Sentence::new(text), meant: meant.map(|(question, href)| (Sentence::new(&question), href)) }
     }
 
     fn of_deep_column(path: &Path, links: &Links<'_>) -> Hint {
-        let text =
-            format!("A table has columns only for top-level fields, but {} is nested.", quoted(&path.to_string()));
-        let flattened = links.query.with("flatten", true);
-        let question = Sentence::new("Show a column for each nested field");
-        Hint { text: Sentence::new(&text), meant: Some((question, links.beginning_of(&flattened))) }
+        let path = quoted(&path.to_string());
+        let text = format!("A table has columns only for top-level fields, but {path} is nested.");
+        let flattened = links.beginning_of(&links.query.with("flatten", true));
+        Hint::new(&text, Some(("Show a column for each nested field".to_owned(), flattened)))
     }
 
     fn of_field(field: &UnknownField, links: &Links<'_>) -> Hint {
         if let Some(nearest) = field.deep_sort() {
-            return Hint { text: Sentence::new(&deep_sort_hint(quoted(nearest))), meant: None };
+            return Hint::new(&deep_sort_hint(quoted(nearest)), None);
         }
-        let (path, parameter) = (quoted(&field.path.to_string()), field.parameter);
+        let path = quoted(&field.path.to_string());
+        let parameter = field.parameter;
         let (text, nearest) = match &field.cause {
             UnknownCause::Absent { nearest } => {
                 (format!("No entity has the field {path} ({parameter})."), nearest.as_deref())
@@ -63,9 +64,9 @@ impl Hint {
                 corrected.map(|value| (name.to_owned(), value))
             });
             let href = (query != links.query).then(|| links.beginning_of(&query)).flatten();
-            (Sentence::new(&format!("Did you mean {}?", quoted(nearest))), href)
+            (format!("Did you mean {}?", quoted(nearest)), href)
         });
-        Hint { text: Sentence::new(&text), meant }
+        Hint::new(&text, meant)
     }
 
     fn of_filter(FilterHint { parameter, filter, reason, advice, meant }: FilterHint, links: &Links<'_>) -> Hint {
@@ -77,24 +78,20 @@ impl Hint {
             });
             (query != links.query).then(|| links.beginning_of(&query)).flatten()
         });
-        Hint { text: Sentence::new(&reason), meant: advice.map(|advice| (Sentence::new(&advice), href)) }
+        Hint::new(&reason, advice.map(|advice| (advice, href)))
     }
 }
 
 /// The value of a parameter with another path in the place of one; `None` where it does not hold that.
 fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<String> {
     if conditions::label(parameter).is_some() {
-        return Path::parse_prefix(value)
-            .ok()
-            .filter(|(path, _)| path == wrong)
-            .map(|(_, rest)| format!("{right}:{rest}"));
+        let (_, rest) = Path::parse_prefix(value).ok().filter(|(path, _)| path == wrong)?;
+        return Some(format!("{right}:{rest}"));
     }
     if parameter == "sort" {
         // A sort names its field without escapes.
-        let right = match Path::parse(right).ok()?.keys() {
-            [field] => field.clone(),
-            _ => return None,
-        };
+        let path = Path::parse(right).ok()?;
+        let [right] = path.keys() else { return None };
         let (field, direction) = value.rsplit_once(':').map_or((value, None), |(field, rest)| (field, Some(rest)));
         let is_wrong = matches!(wrong.keys(), [only] if only == field);
         return is_wrong.then(|| direction.map_or(right.clone(), |direction| format!("{right}:{direction}")));
@@ -112,7 +109,8 @@ pub(super) async fn of_fields(
     request: &ReadRequest,
     links: &Links<'_>,
 ) -> (Vec<Hint>, Vec<Path>) {
-    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    let reads = visit.app.reads();
+    let admitted = &opened.admitted;
     // A strict read is refused before.
     let unknown = match request.strict {
         true => Vec::new(),
@@ -124,7 +122,7 @@ pub(super) async fn of_fields(
     let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
     hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::of_filter(hint, links)));
     let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
-    hints.extend(sort.map(|text| Hint { text: Sentence::new(&text), meant: None }));
+    hints.extend(sort.map(|text| Hint::new(&text, None)));
     let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
     (hints, absent.map(|field| field.path).collect())
 }

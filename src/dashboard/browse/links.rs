@@ -46,14 +46,14 @@ impl<'a> Links<'a> {
     /// Those of a page with this query string.
     pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
         let bytes = text.unwrap_or_default().len();
-        let (repeated, few_repeated) = (bytes <= REPEATED_BYTES, bytes <= FEW_REPEATED_BYTES);
+        let repeated = bytes <= REPEATED_BYTES;
         let filter = |(name, given): &(String, String)| {
             let (path, value) = Path::parse_prefix(given).ok().filter(|_| name == FILTER)?;
             Some((path, value.to_owned()))
         };
         // Hundreds of values ask for them.
         let filters = if repeated { query.pairs().iter().map(filter).collect() } else { Vec::new() };
-        Links { place, query, filters, repeated, few_repeated }
+        Links { place, query, filters, repeated, few_repeated: bytes <= FEW_REPEATED_BYTES }
     }
 
     pub(super) fn here(&self, query: &Query) -> String {

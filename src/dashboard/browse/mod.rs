@@ -103,7 +103,6 @@ struct BrowsePage {
     all_columns: String,
 }
 
-/// What is downloaded, in one format.
 struct Download {
     format: &'static str,
     href: String,
@@ -130,7 +129,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = query.without(&OWN[2..]);
     let links = Links::new(&place, query, uri.query());
 
-    let (mut status, mut problem, mut hints, mut found) = (StatusCode::OK, None, Vec::new(), None);
+    let mut hints = Vec::new();
     let refused = match (&own, &parsed) {
         (Err((name, _)), _) => Some((*name, String::new())),
         (_, Err(ParameterError::Invalid { name, value, .. } | ParameterError::GivenTwice { name, value })) => {
@@ -146,21 +145,18 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         found::find(seen, &opened, &links, request, in_json, &mut hints).await
     };
     let (outcome, fields) = tokio::join!(Box::pin(finds), Box::pin(fields::of(seen, &opened, &links)));
-    match outcome {
-        Ok(is) => found = Some(is),
+    let (status, found, problem) = match outcome {
+        Ok(found) => (StatusCode::OK, Some(found), None),
         Err(error) => {
-            let (told_status, text) = visit.tell(error);
-            (status, problem) = (told_status, Some(text));
+            let (status, text) = visit.tell(error);
+            (status, None, Some(text))
         }
-    }
+    };
     let private = opened.dataset.is_private();
     let read = read_query(&links.query);
     // Programs and downloads want all that match, unless a part of them was asked for.
     let is_limited = links.query.first("limit").is_some();
-    let wanted = match is_limited {
-        true => read.clone(),
-        false => read.without(&["limit", "offset"]),
-    };
+    let wanted = if is_limited { read.clone() } else { read.without(&["limit", "offset"]) };
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
     let mut heading = Heading::of(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
@@ -179,17 +175,13 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         Download { format: format.name(), href: query.at(&download), file }
     };
     let in_force = conditions::in_force(&links);
-    let (error, of) = (if problem.is_some() { "Error: " } else { "" }, conditions::title(&links, &in_force));
+    let error = if problem.is_some() { "Error: " } else { "" };
+    let of = conditions::title(&links, &in_force);
     let colon = if of.is_empty() { "" } else { ": " };
+    let paths = fields.as_ref().map(|fields| fields.names.clone()).unwrap_or_default();
     let page = BrowsePage {
         shell: visit.shell(format!("{error}{}{colon}{of}", opened.title())),
-        form: Form::new(
-            &links,
-            fields.as_ref().map(|fields| fields.names.clone()).unwrap_or_default(),
-            added,
-            problem,
-            refused.as_ref(),
-        ),
+        form: Form::new(&links, paths, added, problem, refused.as_ref()),
         in_force,
         fields,
         hints,
@@ -249,10 +241,7 @@ fn check_own(query: &Query) -> Result<(), (&'static str, HttpError)> {
 /// The read that a page shows, with the limit that holds where none is given.
 pub(super) fn read_query(query: &Query) -> Query {
     let read = query.without(&[VIEW, COLUMNS]);
-    match read.first("limit").is_some() || read.is_true("count") {
-        true => read,
-        false => read.and("limit", PAGE),
-    }
+    if read.first("limit").is_some() || read.is_true("count") { read } else { read.and("limit", PAGE) }
 }
 
 /// The number of the version, as its own place.

@@ -11,7 +11,7 @@ use super::entities::Entities;
 use super::links::Links;
 use super::widths;
 use crate::figures;
-use crate::marks::Marks;
+use crate::marks::{Marks, Syntax};
 use crate::shown::{Shown, named_text};
 
 /// Columns of a table. Others are counted.
@@ -49,8 +49,8 @@ pub(super) struct Table {
     /// Columns that are not shown because others were asked for.
     pub(super) hidden: usize,
     pub(super) rows: Vec<Row>,
-    /// The class that makes the column of the positions as wide as it needs to be.
-    pub(super) position_width: &'static str,
+    /// The digits that the column of the positions is wide.
+    pub(super) position_width: usize,
     /// Whether all columns have room if each is as wide as any other: then they share the width of the page.
     pub(super) is_even: bool,
 }
@@ -65,8 +65,8 @@ pub(super) struct Column {
     pub(super) sort: Option<String>,
     /// `ascending`, `descending` or `none`.
     pub(super) order: &'static str,
-    /// The class that makes it as wide as it needs to be.
-    pub(super) width: &'static str,
+    /// Its width in digits, which names a class of the style sheet.
+    pub(super) width: usize,
     /// Whether it has numbers, which stand right, and nothing else but nulls.
     pub(super) is_number: bool,
 }
@@ -102,17 +102,15 @@ impl Table {
         let mut names: Vec<String> = look.columns.iter().take(TABLE_COLUMNS).cloned().collect();
         let chosen = names.len();
         let mut places: HashMap<String, usize> = names.iter().cloned().zip(0..).collect();
-        let sorted = match chosen {
-            0 => look.links.sorted_field(),
-            _ => None,
-        };
+        let sorted = look.links.sorted_field().filter(|_| chosen == 0);
         let most = if chosen > 0 { chosen } else { TABLE_COLUMNS };
         let hit = if chosen > 0 { None } else { first_hit(entities, &look.marks) };
         let is_late = |name: &str| sorted == Some(name) || hit.as_deref() == Some(name);
         let mut rows = Vec::new();
         let mut bytes = 0;
         // The columns with values that no sort puts in order, and those with others.
-        let (mut nested, mut scalar) = (HashSet::new(), HashSet::new());
+        let mut nested = HashSet::new();
+        let mut scalar = HashSet::new();
         for (index, entity) in entities.iter().enumerate() {
             let mut cells: Vec<(usize, Cell)> = Vec::new();
             for (key, value) in members(entity) {
@@ -152,7 +150,7 @@ impl Table {
         shown.iter().enumerate().for_each(|(column, place)| columns_of[*place] = Some(column));
         let sorted = sorted.and_then(|sorted| columns_of[*places.get(sorted)?]);
         let names: Vec<String> = shown.into_iter().map(|place| std::mem::take(&mut names[place])).collect();
-        let row = |(label, found): (RowLabel, Vec<(usize, Cell)>)| {
+        let rows = rows.into_iter().map(|(label, found)| {
             let mut cells: Vec<Cell> = names.iter().map(|_| Cell::Missing).collect();
             for (place, cell) in found {
                 if let Some(column) = columns_of[place] {
@@ -160,18 +158,18 @@ impl Table {
                 }
             }
             Row { label, cells }
-        };
-        let rows: Vec<Row> = rows.into_iter().map(row).collect();
-        let column = |(place, name): (usize, &String)| {
+        });
+        let rows: Vec<Row> = rows.collect();
+        let columns = names.iter().enumerate().map(|(place, name)| {
             let cells = rows.iter().filter_map(|row| row.cells.get(place));
             Column {
                 width: widths::of_column(name, cells.clone()),
                 is_number: are_numbers(cells),
                 ..Column::new(name, nested.contains(name) && !scalar.contains(name), look.links)
             }
-        };
-        let columns: Vec<Column> = names.iter().enumerate().map(column).collect();
-        let widest = columns.iter().map(|column| widths::digits(column.width)).max().unwrap_or(0);
+        });
+        let columns: Vec<Column> = columns.collect();
+        let widest = columns.iter().map(|column| column.width).max().unwrap_or(0);
         let is_even = widest * columns.len() <= IN_SIGHT;
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
         let mut table = Table { columns, left_out, hidden, rows, position_width, is_even };
@@ -203,7 +201,7 @@ impl Table {
     }
 
     fn is_in_sight(&self, column: usize) -> bool {
-        self.columns.iter().take(column + 1).map(|column| widths::digits(column.width)).sum::<usize>() <= IN_SIGHT
+        self.columns.iter().take(column + 1).map(|column| column.width).sum::<usize>() <= IN_SIGHT
     }
 
     /// Moves a column to a place before it, if it is out of sight where it is.
@@ -222,7 +220,7 @@ fn first_hit(entities: &Entities, marks: &Marks) -> Option<String> {
         return None;
     }
     let fields = entities.iter().flat_map(members);
-    let is_hit = |value: &[u8]| !marks.found_in_json(&String::from_utf8_lossy(value), 0).near.is_empty();
+    let is_hit = |value: &[u8]| !marks.find(&String::from_utf8_lossy(value), Syntax::Json, 0).near.is_empty();
     fields.into_iter().find(|(_, value)| is_hit(value)).map(|(key, _)| key.unescape().into_owned())
 }
 
@@ -255,18 +253,19 @@ impl Column {
         };
         let whole = (name.chars().count() > NAME_CHARACTERS).then(|| named_text(name));
         let name = Shown::short(name, NAME_CHARACTERS);
-        Column { name, whole, key, sort, order, width: "", is_number: false }
+        Column { name, whole, key, sort, order, width: 0, is_number: false }
     }
 }
 
 pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
-    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let mut rows = Vec::new();
+    let mut bytes = 0;
     for (index, entity) in entities.iter().enumerate() {
-        let mut json = pretty(entity, JSON_CHARACTERS).marking_json(&look.marks);
-        if json.is_cut() && !look.marks.is_empty() {
-            let found = look.marks.found_in_json(&String::from_utf8_lossy(entity), json.marked_bytes());
-            json = json.telling(&found);
-        }
+        let json = pretty(entity, JSON_CHARACTERS);
+        let json = match json.is_cut() && !look.marks.is_empty() {
+            true => json.searched(&String::from_utf8_lossy(entity), &look.marks, Syntax::Json).0,
+            false => json.marking(&look.marks, Syntax::Json),
+        };
         bytes += json.weight();
         rows.push(JsonRow { label: look.label(index), json });
         if bytes > SHOWN_BYTES {

@@ -9,10 +9,8 @@ use crate::place::Place;
 use crate::query::Query;
 use crate::shown::escaped_json;
 
-pub(super) struct Snippet {
-    pub(super) name: &'static str,
-    pub(super) text: String,
-}
+/// The name of a tool, and the query for it.
+pub(super) type Snippet = (&'static str, String);
 
 /// What stands for the key of a private dataset.
 const KEY: &str = "PRIVATE_KEY";
@@ -28,7 +26,6 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
         base.url(&if format == Format::Parquet { query.and("typed", true) } else { query }.at(&place.api()))
     };
     let plain = base.url(&shaped.at(&place.api()));
-    let (lines, parquet) = (in_format(Format::Jsonl), in_format(Format::Parquet));
     let authorization = format!("Bearer {KEY}");
     let keyed = |text: String| if private { text } else { String::new() };
 
@@ -42,23 +39,17 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
          response = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
          response.raise_for_status()\nprint(response.json())"
     );
-    let mut snippets = vec![
-        Snippet { name: "URL", text: url },
-        Snippet { name: "curl", text: curl },
-        Snippet { name: "Python, requests", text: requests },
-    ];
+    let mut snippets = vec![("URL", url), ("curl", curl), ("Python, requests", requests)];
     if !count {
-        snippets.extend(tables(&lines, &parquet, &base.url(&format!("/api/{}/", place.dataset.id)), private));
+        let scope = base.url(&format!("/api/{}/", place.dataset.id));
+        snippets.extend(tables(&in_format(Format::Jsonl), &in_format(Format::Parquet), &scope, private));
     }
     let options = keyed(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
-    snippets.push(Snippet {
-        name: "JavaScript",
-        text: format!(
-            "const response = await fetch(\n  \"{plain}\"{options}\n);\n\
-             if (!response.ok) throw new Error(await response.text());\nconsole.log(await response.json());"
-        ),
-    });
-    snippets.push(Snippet { name: "MCP tool call", text: tool_call(place, &shaped) });
+    let fetch = format!(
+        "const response = await fetch(\n  \"{plain}\"{options}\n);\n\
+         if (!response.ok) throw new Error(await response.text());\nconsole.log(await response.json());"
+    );
+    snippets.extend([("JavaScript", fetch), ("MCP tool call", tool_call(place, &shaped))]);
     snippets
 }
 
@@ -78,26 +69,16 @@ fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3
         ),
     };
     let import = if private { "import urllib.request\n\n" } else { "" };
-    [
-        Snippet {
-            name: "Python, pandas",
-            text: format!(
-                "import pandas  # python3 -m pip install pandas\n\n\
-                 frame = pandas.read_json(\n    \"{lines}\",\n    lines=True, dtype=False{storage},\n)\nprint(frame)"
-            ),
-        },
-        Snippet {
-            name: "DuckDB",
-            text: format!(
-                "-- DuckDB downloads its httpfs extension once. If it cannot, download and read the Parquet file.\n\
-                 INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"
-            ),
-        },
-        Snippet {
-            name: "Polars",
-            text: format!("{import}import polars  # python3 -m pip install polars\n\nframe = {polars}\nprint(frame)"),
-        },
-    ]
+    let pandas = format!(
+        "import pandas  # python3 -m pip install pandas\n\n\
+         frame = pandas.read_json(\n    \"{lines}\",\n    lines=True, dtype=False{storage},\n)\nprint(frame)"
+    );
+    let duckdb = format!(
+        "-- DuckDB downloads its httpfs extension once. If it cannot, download and read the Parquet file.\n\
+         INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"
+    );
+    let polars = format!("{import}import polars  # python3 -m pip install polars\n\nframe = {polars}\nprint(frame)");
+    [("Python, pandas", pandas), ("DuckDB", duckdb), ("Polars", polars)]
 }
 
 /// The call of the tool `read`, which takes the parameters of a read by their names.

@@ -6,20 +6,8 @@
 use super::cells::Cell;
 use crate::shown::Shown;
 
-/// Widths in digits, each with the class that the style sheet has for it.
-const CLASSES: [(usize, &str); 11] = [
-    (4, "w4"),
-    (6, "w6"),
-    (8, "w8"),
-    (11, "w11"),
-    (14, "w14"),
-    (17, "w17"),
-    (20, "w20"),
-    (24, "w24"),
-    (29, "w29"),
-    (36, "w36"),
-    (46, "w46"),
-];
+/// Widths of columns in digits. The style sheet has a class for each.
+const WIDTHS: [usize; 11] = [4, 6, 8, 11, 14, 17, 20, 24, 29, 36, 46];
 
 /// A text up to this width stands on one line. A longer one may take three.
 const LINE: usize = 29;
@@ -31,25 +19,19 @@ const NAME: usize = 17;
 const MARK: usize = 3;
 
 /// That of a column: as wide as its widest cell, and its name.
-pub(super) fn of_column<'a>(name: &str, cells: impl Iterator<Item = &'a Cell>) -> &'static str {
+pub(super) fn of_column<'a>(name: &str, cells: impl Iterator<Item = &'a Cell>) -> usize {
     let widest = cells.map(needed).max().unwrap_or(0);
-    class(widest.max((name.chars().count() + 2).min(NAME)))
+    fitting(widest.max((name.chars().count() + 2).min(NAME)))
 }
 
 /// That of the column of the positions.
-pub(super) fn of_positions<'a>(labels: impl Iterator<Item = &'a str>) -> &'static str {
-    class(labels.map(str::len).max().unwrap_or(0))
+pub(super) fn of_positions<'a>(labels: impl Iterator<Item = &'a str>) -> usize {
+    fitting(labels.map(str::len).max().unwrap_or(0))
 }
 
-/// How many digits have room in a column of a class.
-pub(super) fn digits(class: &str) -> usize {
-    CLASSES.iter().find(|(_, other)| *other == class).map_or(0, |(width, _)| *width)
-}
-
-/// The first that has room, or the widest.
-fn class(needed: usize) -> &'static str {
-    let fitting = CLASSES.iter().find(|(width, _)| *width >= needed).or(CLASSES.last());
-    fitting.map_or("", |(_, class)| class)
+/// The first width that is enough, or the widest.
+fn fitting(needed: usize) -> usize {
+    WIDTHS.into_iter().find(|width| *width >= needed).unwrap_or(WIDTHS[WIDTHS.len() - 1])
 }
 
 fn needed(cell: &Cell) -> usize {
@@ -79,9 +61,8 @@ mod tests {
     #[test]
     fn the_style_sheet_has_a_rule_for_each_class() {
         let sheet = include_str!("../assets/style.css");
-        for (width, class) in CLASSES {
-            assert_eq!(class, format!("w{width}"));
-            assert!(sheet.contains(&format!(".{class} {{ width: calc({width}ch + 1.4rem); }}")), "{class}");
+        for width in WIDTHS {
+            assert!(sheet.contains(&format!(".w{width} {{ width: calc({width}ch + 1.4rem); }}")), "{width}");
         }
     }
 
@@ -90,23 +71,22 @@ mod tests {
         let text = |length| Cell::Text(Shown::whole(&"x".repeat(length)));
         let number = |text: &str| Cell::Number(Shown::whole(text));
         let nested = |beginning| {
-            let (beginning, whole) = (Shown::whole(beginning), Shown::whole(""));
-            Cell::Folded(Box::new(Folded { beginning, hit: None, whole }))
+            Cell::Folded(Box::new(Folded { beginning: Shown::whole(beginning), hit: None, whole: Shown::whole("") }))
         };
         for (name, cells, expected) in [
-            ("n", vec![number("1"), number("123")], "w4"),
-            ("population", vec![number("1")], "w14"),
-            ("a name that is longer than its values", vec![number("1")], "w17"),
-            ("n", vec![text(20), Cell::Missing], "w20"),
-            ("n", vec![text(40)], "w29"),
-            ("n", vec![text(80)], "w36"),
-            ("n", vec![text(120)], "w46"),
-            ("n", vec![Cell::Text(Shown::whole("日本語日本語"))], "w11"),
-            ("n", vec![nested("[[…]]")], "w29"),
+            ("n", vec![number("1"), number("123")], 4),
+            ("population", vec![number("1")], 14),
+            ("a name that is longer than its values", vec![number("1")], 17),
+            ("n", vec![text(20), Cell::Missing], 20),
+            ("n", vec![text(40)], 29),
+            ("n", vec![text(80)], 36),
+            ("n", vec![text(120)], 46),
+            ("n", vec![Cell::Text(Shown::whole("日本語日本語"))], 11),
+            ("n", vec![nested("[[…]]")], 29),
         ] {
             assert_eq!(of_column(name, cells.iter()), expected, "{name}");
         }
-        assert_eq!(of_positions(["0", "999,999"].into_iter()), "w8");
-        assert_eq!(of_positions([].into_iter()), "w4");
+        assert_eq!(of_positions(["0", "999,999"].into_iter()), 8);
+        assert_eq!(of_positions([].into_iter()), 4);
     }
 }

@@ -24,7 +24,6 @@ pub(crate) struct Leaf<'a> {
     pub(crate) is_equal: bool,
 }
 
-/// When two values are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Equality {
     /// When they are the same JSON value, as in diffs: `1.0` is `1`.
@@ -53,9 +52,8 @@ struct Walk<'a, 'v> {
 impl<'a> Walk<'a, '_> {
     /// No deeper than entities nest.
     fn value(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
-        let types = (old.and_then(json_type), new.and_then(json_type));
         let is_empty = |value: Option<&[u8]>| value.is_none_or(|value| matches!(value, b"{}" | b"[]"));
-        match types {
+        match (old.and_then(json_type), new.and_then(json_type)) {
             _ if is_empty(old) && is_empty(new) => self.leaf(old, new),
             (Some(JsonType::Object) | None, Some(JsonType::Object) | None) => self.objects(old, new),
             (Some(JsonType::Array) | None, Some(JsonType::Array) | None) => self.arrays(old, new),
@@ -72,9 +70,11 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn are_equal(&mut self, one: &[u8], other: &[u8]) -> bool {
-        let (mut form, mut other_form) = (Vec::new(), Vec::new());
-        self.canonical.write(one, &mut form);
-        self.canonical.write(other, &mut other_form);
+        let [form, other_form] = [one, other].map(|value| {
+            let mut form = Vec::new();
+            self.canonical.write(value, &mut form);
+            form
+        });
         form == other_form
     }
 
@@ -93,7 +93,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn arrays(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
-        let (old, new) = (old.map(elements).unwrap_or_default(), new.map(elements).unwrap_or_default());
+        let [old, new] = [old, new].map(|array| array.map(elements).unwrap_or_default());
         let shorter = old.len().min(new.len());
         let before = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
         let behind = old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count();
@@ -101,7 +101,7 @@ impl<'a> Walk<'a, '_> {
         for index in 0..before {
             self.step(Step::Index(index), Some(old[index]), Some(new[index]));
         }
-        let (old_between, new_between) = (&old[before..old.len() - behind], &new[before..new.len() - behind]);
+        let [old_between, new_between] = [&old, &new].map(|all| &all[before..all.len() - behind]);
         for place in 0..old_between.len().max(new_between.len()) {
             self.step(Step::Index(before + place), old_between.get(place).copied(), new_between.get(place).copied());
         }
@@ -133,8 +133,15 @@ pub(crate) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> String {
     let mut text = String::new();
     for step in steps {
         match step {
-            Step::Key(key) => push_key(&mut text, *key),
             Step::Index(index) => text.push_str(&format!("[{index}]")),
+            Step::Key(key) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                // The lone empty key has no spelling.
+                let path = Path::from_keys([key.unescape()]);
+                text.push_str(&path.map_or_else(|_| "\"\"".to_owned(), |path| path.to_string()));
+            }
         }
     }
     text
@@ -143,17 +150,6 @@ pub(crate) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> String {
 /// The path of a way, which is the same for all elements of an array.
 pub(crate) fn path(steps: &[Step<'_>]) -> String {
     way(steps.iter().filter(|step| matches!(step, Step::Key(_))))
-}
-
-fn push_key(text: &mut String, key: Text<'_>) {
-    if !text.is_empty() {
-        text.push('.');
-    }
-    // The lone empty key has no spelling.
-    match Path::from_keys([key.unescape()]) {
-        Ok(path) => text.push_str(&path.to_string()),
-        Err(_) => text.push_str("\"\""),
-    }
 }
 
 #[cfg(test)]

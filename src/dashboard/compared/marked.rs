@@ -25,7 +25,7 @@ pub(super) fn different(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option<Strin
     if let (Some(one), Some(other)) = (old, new)
         && let (Some(Scalar::String(one)), Some(Scalar::String(other))) = (Scalar::read(one), Scalar::read(other))
     {
-        let (one, other) = (one.unescape(), other.unescape());
+        let [one, other] = [one, other].map(|text| text.unescape());
         let (before, behind) = shared(&one, &other);
         return (Some(part(&one, before, behind, OLD)), Some(part(&other, before, behind, NEW)));
     }
@@ -36,8 +36,7 @@ pub(super) fn different(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option<Strin
 fn shared(one: &str, other: &str) -> (usize, usize) {
     let same = |(one, other): &(char, char)| one == other;
     let before = one.chars().zip(other.chars()).take_while(same).map(|(character, _)| character.len_utf8()).sum();
-    let (one, other) = (&one[before..], &other[before..]);
-    let behind = one.chars().rev().zip(other.chars().rev()).take_while(same);
+    let behind = one[before..].chars().rev().zip(other[before..].chars().rev()).take_while(same);
     (before, behind.map(|(character, _)| character.len_utf8()).sum())
 }
 
@@ -54,8 +53,8 @@ fn part(text: &str, before: usize, behind: usize, mark: Option<&str>) -> String 
     if text.is_empty() {
         return empty(mark);
     }
-    let (start, end) = (&text[..before], &text[text.len() - behind..]);
-    let between = &text[before..text.len() - behind];
+    let (start, rest) = text.split_at(before);
+    let (between, end) = rest.split_at(rest.len() - behind);
     let from = start.char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
     let to = end.char_indices().nth(AROUND).map_or(end.len(), |(at, _)| at);
     let mut html = "<span class=\"string\">\"<bdi>".to_owned();
@@ -107,17 +106,14 @@ fn push_cut(html: &mut String, is_cut: bool, bytes: usize) {
 mod tests {
     use super::*;
 
-    fn check(old: &str, new: &str, expected: (&str, &str)) {
-        let (one, other) = different(Some(old.as_bytes()), Some(new.as_bytes()));
-        let (one, other) = (one.expect("one"), other.expect("other"));
-        assert_eq!((one.as_str(), other.as_str()), expected, "{old} {new}");
-    }
-
     #[test]
     fn the_part_that_differs_is_marked_and_nothing_runs() {
         let string = |inside: &str| format!("<span class=\"string\">\"<bdi>{inside}</bdi>\"</span>");
         let number = |inside: &str| format!("<span class=\"number\"><bdi>{inside}</bdi></span>");
-        let check = |old, new, (one, other): (String, String)| check(old, new, (&one, &other));
+        let check = |old: &str, new: &str, expected: (String, String)| {
+            let (one, other) = different(Some(old.as_bytes()), Some(new.as_bytes()));
+            assert_eq!((one.expect("one"), other.expect("other")), expected, "{old} {new}");
+        };
         check("1", "2", (number("<del>1</del>"), number("<ins>2</ins>")));
         check("1", "\"1\"", (number("<del>1</del>"), string("<ins>1</ins>")));
         check(r#""abc""#, r#""axc""#, (string("a<del>b</del>c"), string("a<ins>x</ins>c")));
@@ -131,8 +127,7 @@ mod tests {
         check(r#""é""#, r#""è""#, (string("<del>é</del>"), string("<ins>è</ins>")));
         check(r#""<i>""#, r#""<b>""#, (string("&lt;<del>i</del>&gt;"), string("&lt;<ins>b</ins>&gt;")));
         let long = |middle: &str| format!("\"{}{middle}{}\"", "x".repeat(500), "y".repeat(500));
-        let (around, behind) = ("x".repeat(AROUND), "y".repeat(AROUND));
-        let marked = |inside: &str| string(&format!("…{around}{inside}{behind}…"));
+        let marked = |inside: &str| string(&format!("…{}{inside}{}…", "x".repeat(AROUND), "y".repeat(AROUND)));
         check(&long("1"), &long("2"), (marked("<del>1</del>"), marked("<ins>2</ins>")));
         assert_eq!(equal(b"null"), "<span class=\"null\"><bdi>null</bdi></span>");
         let (old, new) = different(None, Some(b"{\"a\":\"<script>\"}"));

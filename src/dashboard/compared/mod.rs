@@ -69,11 +69,14 @@ impl Compared {
     /// Two entities, or one that the other side lacks, as far as there is room.
     pub(super) fn new(
         titles: &Titles<'_>,
-        (old, new): (Option<&[u8]>, Option<&[u8]>),
-        (equality, paths): (Equality, Paths),
+        [old, new]: [Option<&[u8]>; 2],
+        equality: Equality,
+        paths: Paths,
         room: &mut Room,
     ) -> Compared {
-        let (mut rows, mut left_out, mut changed) = (Vec::new(), 0, 0);
+        let mut rows = Vec::new();
+        let mut left_out = 0;
+        let mut changed = 0;
         leaves(old, new, equality, &mut |steps, leaf| {
             changed += usize::from(!leaf.is_equal);
             if leaf.is_equal && paths == Paths::Changed {
@@ -94,10 +97,9 @@ impl Compared {
                 (false, ..) => "changed",
             };
             let path = Shown::new(&leaves::way(steps), PATH_CHARACTERS);
-            let bytes =
-                path.weight() + [&old, &new].iter().map(|side| side.as_ref().map_or(0, String::len)).sum::<usize>();
+            let bytes: usize = [&old, &new].iter().map(|side| side.as_ref().map_or(0, String::len)).sum();
             room.rows -= 1;
-            room.bytes = room.bytes.saturating_sub(bytes);
+            room.bytes = room.bytes.saturating_sub(path.weight() + bytes);
             rows.push(Row { path, kind, old, new });
         });
         Compared {

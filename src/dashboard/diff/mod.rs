@@ -104,27 +104,16 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let names: Vec<&str> = DiffCall::parameters().chain([VIEW, COMPARED]).collect();
     let shown: Vec<&str> = names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
     visit.ignore_others(&sent.without(&["dataset_id", "format"]), &shown);
-    let query: Query = sent
-        .pairs()
-        .iter()
-        .filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()))
-        .cloned()
-        .collect();
+    let given = sent.pairs().iter().filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()));
+    let query: Query = given.cloned().collect();
     let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
     // Until two are chosen: the version from whose page one came, or the last one, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let of_alternate = query.is_true("alt");
     let has_two = latest > 1 || (of_alternate && latest > 0);
     let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
-    let (mut problem, mut found) = (None, None);
-    let of = match of(&query, latest) {
-        Ok(of) => of,
-        Err(error) => {
-            problem = Some(error);
-            None
-        }
-    };
-    let [v1, v2] = proposed(of, latest, of_alternate);
+    let of = of(&query, latest);
+    let [v1, v2] = proposed(*of.as_ref().unwrap_or(&None), latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
         v1: chosen("v1", v1),
@@ -139,27 +128,20 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
             },
         ),
     };
-    let mut status = StatusCode::OK;
-    if problem.is_none() {
+    let compared = async {
+        of?;
         let is_asked = query.first("v1").is_some() || query.first("v2").is_some();
-        match call(&place, &query, (!is_asked).then_some([v1, v2])) {
-            Ok(_) if !is_asked => {}
-            Ok(call) => match Box::pin(find(visit, &place, &query, call)).await {
-                Ok(page) => found = Some(page),
-                Err(error) => problem = Some(error),
-            },
-            Err(error) => problem = Some(error),
+        let call = call(&place, &query, (!is_asked).then_some([v1, v2]))?;
+        if is_asked { Box::pin(find(visit, &place, &query, call)).await.map(Some) } else { Ok(None) }
+    };
+    // A mistake is explained where it was made.
+    let (status, problem, found) = match compared.await {
+        Ok(found) => (StatusCode::OK, None, found),
+        Err(error) if is_mistake(&error) => {
+            let (status, text) = visit.tell(error);
+            (status, Some(text), None)
         }
-    }
-    // Said where the mistake was made.
-    let problem = match problem {
-        Some(error) if is_mistake(&error) => {
-            let (told_status, text) = visit.tell(error);
-            status = told_status;
-            Some(text)
-        }
-        Some(error) => return Err(error),
-        None => None,
+        Err(error) => return Err(error),
     };
     let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
     let page = DiffPageHtml {
@@ -190,8 +172,8 @@ fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
         None => Ok(of),
         Some(number) => {
             let latest = VersionNumber::new(latest);
-            let text =
-                format!("There is no version {number}; {}.", there_are(Some(latest).filter(|all| all.get() > 0)));
+            let there_are = there_are(Some(latest).filter(|all| all.get() > 0));
+            let text = format!("There is no version {number}; {there_are}.");
             Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text })
         }
     }
@@ -330,7 +312,6 @@ fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<(String, String)> {
     ]
 }
 
-/// The name of a type for people.
 fn kind(change_type: ChangeType) -> &'static str {
     match change_type {
         ChangeType::Added => "Added",
@@ -370,7 +351,7 @@ fn record_html(
     let kind = kind(record.change_type);
     let caption = format!("{kind}: record {}", figures::grouped(number));
     let titles = Titles { caption: &caption, old: &names[0], new: &names[1] };
-    let compared = Compared::new(&titles, (record.entities[0], record.entities[1]), (Equality::Value, paths), room);
+    let compared = Compared::new(&titles, record.entities, Equality::Value, paths, room);
     let is_modified = record.change_type == ChangeType::Modified;
     let changed = is_modified.then(|| figures::counted(compared.changed as u64, "path differs", "paths differ"));
     RecordHtml { kind, class: record.change_type.name(), old, new, changed, compared }

@@ -5,9 +5,7 @@ use strata_json::Scalar;
 
 pub(super) struct Record<'a> {
     pub(super) change_type: ChangeType,
-    /// Positions in v1 and v2.
     pub(super) positions: [Option<u64>; 2],
-    /// The entities in v1 and v2.
     pub(super) entities: [Option<&'a [u8]>; 2],
 }
 

@@ -49,17 +49,13 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
     // It is more than the threads that serve requests should wait for.
     let counting = tokio::task::spawn_blocking(move || count(records.iter()));
     let Ok((seen, counts, is_full)) = counting.await else { return Ok(None) };
-    let bound = match (seen < modified, is_full) {
-        (true, _) => Some(format!(
-            "This table covers only the first {} of {}.",
-            figures::grouped(seen),
-            figures::counted(modified, "changed entity", "changed entities")
-        )),
-        (false, true) => {
-            Some(format!("This table covers only the first {} paths that differ.", figures::grouped(PATHS as u64)))
-        }
+    let of_all = figures::counted(modified, "changed entity", "changed entities");
+    let covered = match (seen < modified, is_full) {
+        (true, _) => Some(format!("{} of {of_all}", figures::grouped(seen))),
+        (false, true) => Some(format!("{} paths that differ", figures::grouped(PATHS as u64))),
         (false, false) => None,
     };
+    let bound = covered.map(|covered| format!("This table covers only the first {covered}."));
     let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
     counts.sort_unstable_by(|(one, count), (other, other_count)| other_count.cmp(count).then_with(|| one.cmp(other)));
     let most = counts.first().map_or(1, |(_, count)| *count);
@@ -73,7 +69,9 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
 
 /// How many records there are, in how many of them each path differs, and whether more paths differ.
 fn count<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u64>, bool) {
-    let (mut seen, mut counts, mut is_full) = (0, HashMap::<String, u64>::new(), false);
+    let mut seen = 0;
+    let mut counts = HashMap::<String, u64>::new();
+    let mut is_full = false;
     for line in records {
         seen += 1;
         let Some(record) = Record::parse(line) else { continue };

@@ -51,7 +51,8 @@ enum Told {
 
 pub(crate) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let place = own(visit).await?.place;
-    let (app, user) = (visit.app.clone(), visit.user()?);
+    let app = visit.app.clone();
+    let user = visit.user()?;
     let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
         return Ok(Reply::Other(StatusCode::NO_CONTENT.into_response()));

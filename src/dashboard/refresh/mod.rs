@@ -15,7 +15,7 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use strata_catalog::{Attempt, AttemptOutcome};
+use strata_catalog::{Attempt, AttemptOutcome, DatasetView};
 use strata_http::error::HttpError;
 use strata_http::visit::BaseUrl;
 use strata_service::{App, RefreshProgress, RefreshStage};
@@ -23,10 +23,9 @@ use strata_types::dataset::{Dataset, DatasetChange, DatasetSource};
 use strata_types::ids::AttemptId;
 use strata_types::schedule::Schedule;
 use strata_types::source::SourceFormat;
-use strata_types::text::with_names;
 use strata_types::version::VersionNumber;
 
-use super::acting::{Problem, Sent, own, problem, received_of_owner};
+use super::acting::{Own, Problem, Sent, own, problem, received_of_owner};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
@@ -62,10 +61,10 @@ struct RefreshPage {
     pinned: Option<u64>,
     /// Where the entities are fetched from, without what may be a key in it.
     source: Option<String>,
-    /// How far the running refresh is, where one runs.
-    running: Option<ProgressView>,
-    /// Whether it runs in this process. One of another process may be gone, and a new refresh then ends it.
-    runs_here: bool,
+    /// The page that shows what became of the running refresh, if one runs.
+    running: Option<String>,
+    /// How far it is, if it runs in this process. One of another process may be gone, and a new refresh then ends it.
+    progress: Option<RefreshProgress>,
     format: String,
     infer_types: bool,
     schedule: String,
@@ -73,7 +72,8 @@ struct RefreshPage {
     times: Vec<Time>,
     /// The ping URL, where it was asked for.
     ping: Option<String>,
-    attempts: Vec<AttemptRow>,
+    attempts: Vec<Attempt>,
+    now: DateTime<Utc>,
     first: Option<String>,
     older: Option<String>,
 }
@@ -81,26 +81,7 @@ struct RefreshPage {
 struct Made {
     number: VersionNumber,
     entities: String,
-    warnings: Vec<Shown>,
-}
-
-struct ProgressView {
-    stage: &'static str,
-    bytes: String,
-    entities: String,
-    /// This page, which says what became of this refresh.
-    again: String,
-}
-
-struct AttemptRow {
-    trigger: &'static str,
-    began: Time,
-    /// `320 ms`, `3.0 s`.
-    took: Option<String>,
-    outcome: Shown,
-    version: Option<String>,
-    warnings: Vec<Shown>,
-    failed: bool,
+    warnings: Vec<String>,
 }
 
 #[derive(Default)]
@@ -143,8 +124,9 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
 
 async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
-    let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
-    let (place, dataset) = (&own.place, &own.view.dataset);
+    let app = &visit.app;
+    let user = visit.user()?;
+    let Own { place, view: DatasetView { dataset, versions, .. } } = &own;
     let before = said.before;
     let limit = PAGE as u32 + 1;
     let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
@@ -163,11 +145,10 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     };
     let fetched = source.is_some();
     let mut made = None;
-    let warnings = ended.map(|attempt| attempt.warnings.as_slice()).unwrap_or_default();
-    let warnings = warnings.iter().map(|warning| Shown::whole(&with_names(warning))).collect();
+    let warnings = ended.map(|attempt| attempt.warnings.clone()).unwrap_or_default();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
-            let record = own.view.versions.iter().find(|record| record.version.number == *number);
+            let record = versions.iter().find(|record| record.version.number == *number);
             made = record.map(|record| Made {
                 number: *number,
                 entities: figures::counted(record.version.file.entity_count, "entity", "entities"),
@@ -182,14 +163,13 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         }
         None => {}
     }
-    let runs_here = progress.is_some();
     // Another tab may have taken away the form that was sent.
     if (!fetched && said.problem.of(NOW).is_some())
-        || ((fetched || dataset.frozen || runs_here) && said.problem.of(FILE).is_some())
+        || ((fetched || dataset.frozen || progress.is_some()) && said.problem.of(FILE).is_some())
     {
         said.problem = said.problem.above();
     }
-    let running = attempts.first().filter(|_| runs).map(|attempt| attempt.id);
+    let running = attempts.first().filter(|_| runs).map(|attempt| Query::default().and(ENDED, attempt.id.get()));
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
     let (format, infer_types) = said.upload.take().unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
@@ -198,14 +178,15 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         made,
         pinned: dataset.pinned_version.map(VersionNumber::get),
         source,
-        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, running, place)),
-        runs_here,
+        running: (runs || progress.is_some()).then(|| running.unwrap_or_default().at(&place.page("refresh"))),
+        progress,
         format,
         infer_types,
         schedule: schedule.to_owned(),
         times: if fetched { times(app, dataset, schedule) } else { Vec::new() },
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
-        attempts: attempts.iter().map(|attempt| row(attempt, place, now)).collect(),
+        attempts,
+        now: Utc::now(),
         first: before.map(|_| place.page("refresh")),
         older: older.map(|id| Query::default().and("before", id.get()).at(&place.page("refresh"))),
         said,
@@ -229,52 +210,20 @@ pub(super) fn shown_url(url: &str) -> String {
     format!("{scheme}{host}{}{query}", path.map(|path| format!("/{path}")).unwrap_or_default())
 }
 
-impl ProgressView {
-    fn new(progress: Option<RefreshProgress>, running: Option<AttemptId>, place: &DatasetPlace) -> ProgressView {
-        let stage = match progress.map(|progress| progress.stage) {
-            // Another process of the service makes it.
-            None => "The refresh is running on another node.",
-            Some(RefreshStage::Waiting) => "Waiting for the source or a permit.",
-            Some(RefreshStage::Receiving) => "Receiving data.",
-            Some(RefreshStage::Decoding) => "Decoding the entities.",
-            Some(RefreshStage::Writing) => "Writing the version.",
-            Some(RefreshStage::Publishing) => "Publishing the version.",
-        };
-        ProgressView {
-            stage,
-            bytes: progress.map_or_else(|| "–".to_owned(), |progress| figures::size(progress.bytes)),
-            entities: progress.map_or_else(|| "–".to_owned(), |progress| figures::grouped(progress.entities)),
-            again: running
-                .map(|id| Query::default().and(ENDED, id.get()))
-                .unwrap_or_default()
-                .at(&place.page("refresh")),
-        }
+/// The stage of a refresh in words; without progress, another process of the service makes it.
+fn stage(progress: Option<&RefreshProgress>) -> &'static str {
+    match progress.map(|progress| progress.stage) {
+        None => "The refresh is running on another node.",
+        Some(RefreshStage::Waiting) => "Waiting for the source or a permit.",
+        Some(RefreshStage::Receiving) => "Receiving data.",
+        Some(RefreshStage::Decoding) => "Decoding the entities.",
+        Some(RefreshStage::Writing) => "Writing the version.",
+        Some(RefreshStage::Publishing) => "Publishing the version.",
     }
 }
 
-fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRow {
-    let took = attempt.finished_at.map(|finished| finished - attempt.started_at);
-    let (outcome, version, failed) = match &attempt.outcome {
-        None => ("running".to_owned(), None, false),
-        Some(AttemptOutcome::Published(version)) => {
-            (format!("version {version}"), Some(place.number(*version).browse()), false)
-        }
-        Some(AttemptOutcome::Failed { error }) => (with_names(error).into_owned(), None, true),
-    };
-    AttemptRow {
-        trigger: match attempt.trigger.name() {
-            "manual" => "you",
-            "schedule" => "the schedule",
-            "ping" => "a ping",
-            other => other,
-        },
-        began: Time::new(attempt.started_at, now),
-        took: took.map(|took| figures::took(took.num_milliseconds().unsigned_abs())),
-        warnings: attempt.warnings.iter().map(|warning| Shown::whole(&with_names(warning))).collect(),
-        outcome: Shown::whole(&outcome),
-        version,
-        failed,
-    }
+fn took(attempt: &Attempt) -> Option<String> {
+    Some(figures::took((attempt.finished_at? - attempt.started_at).num_milliseconds().unsigned_abs()))
 }
 
 /// The forms of the page, but that with a file.
@@ -300,7 +249,8 @@ fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<(StatusCode, 
 }
 
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
-    let (app, user) = (&visit.app, visit.user()?);
+    let app = &visit.app;
+    let user = visit.user()?;
     if sent.action != SCHEDULE {
         sent.check(&[], &[])?;
     }
@@ -317,9 +267,10 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             let schedule = match typed.map(str::parse::<Schedule>).transpose() {
                 Ok(schedule) => schedule,
                 Err(error) => {
-                    let (typed, problem) = (typed.map(str::to_owned), Problem::at(SCHEDULE, &error.reason));
-                    let status = StatusCode::BAD_REQUEST;
-                    return refresh(visit, Said { status, problem, typed, ..Said::default() }).await;
+                    let typed = typed.map(str::to_owned);
+                    let problem = Problem::at(SCHEDULE, &error.reason);
+                    let said = Said { status: StatusCode::BAD_REQUEST, problem, typed, ..Said::default() };
+                    return refresh(visit, said).await;
                 }
             };
             if sent.ticked("preview") {

@@ -30,12 +30,14 @@ pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
         Ok(upload) => upload,
         Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
             let problem = format!("the file is too large: the limit is {limit} bytes (sources.max_bytes)");
-            let (status, problem) = (StatusCode::PAYLOAD_TOO_LARGE, Problem::at(FILE, &problem));
-            return refresh(visit, Said { status, problem, ..Said::default() }).await;
+            let problem = Problem::at(FILE, &problem);
+            return refresh(visit, Said { status: StatusCode::PAYLOAD_TOO_LARGE, problem, ..Said::default() }).await;
         }
         Err(error) => return Err(error),
     };
-    let (mut is_ours, mut format, mut infers) = (false, String::new(), false);
+    let mut is_ours = false;
+    let mut format = String::new();
+    let mut infers = false;
     let file = loop {
         upload = match upload.next().await? {
             Part::Field(name, value, rest) => {
@@ -66,12 +68,12 @@ pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
     };
     // A file of another format than csv and tsv has its own types: the box is no reason to refuse it.
     let types = if infers { InferTypes::Tables } else { InferTypes::No };
-    match made(visit, &place, name, file, (known, types)).await {
-        Ok(reply) => Ok(reply),
+    match made(visit, &place, name, file, known, types).await {
         Err(error) => {
             let (status, problem) = told(visit, error, FILE)?;
             wrong(visit, status, problem, format).await
         }
+        reply => reply,
     }
 }
 
@@ -81,7 +83,8 @@ async fn made(
     place: &DatasetPlace,
     name: String,
     file: File,
-    (format, infer_types): (Option<SourceFormat>, InferTypes),
+    format: Option<SourceFormat>,
+    infer_types: InferTypes,
 ) -> Result<Reply, HttpError> {
     let (ended, has_ended) = oneshot::channel();
     let push = Push {
@@ -93,7 +96,8 @@ async fn made(
         infer_types: Some(infer_types),
         enveloped: false,
     };
-    let (refreshes, user) = (visit.app.refreshes().clone(), visit.user()?);
+    let refreshes = visit.app.refreshes().clone();
+    let user = visit.user()?;
     let work = async move { refreshes.push(user.id, push).await };
     let mut work = tokio::spawn(work.in_current_span());
     let waits = async {

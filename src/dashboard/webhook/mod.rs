@@ -36,6 +36,9 @@ const URL: &str = "url";
 const SECRET: &str = "secret";
 const FIELDS: [&str; 2] = [URL, SECRET];
 
+/// How deliveries are signed: with a new secret, with a typed one, with the one that is registered, or not at all.
+const SIGNED: [&str; 4] = ["made", "typed", "kept", "no"];
+
 #[derive(Template)]
 #[template(path = "webhook.html")]
 struct WebhookPage {
@@ -55,42 +58,16 @@ struct WebhookPage {
     older: Option<String>,
 }
 
-#[derive(Default)]
 struct Form {
     /// Empty where it is not shown, because it may hold a key.
     url: String,
     secret: String,
-    signed: Signed,
+    /// One of [`SIGNED`].
+    signed: &'static str,
 }
 
 fn has_hidden_url(webhook: &Webhook) -> bool {
     shown_url(&webhook.url) != webhook.url
-}
-
-/// How the payload is to be signed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Signed {
-    #[default]
-    Made,
-    Typed,
-    /// With the one that is registered.
-    Kept,
-    No,
-}
-
-impl Signed {
-    fn named(name: &str) -> Signed {
-        match name {
-            "typed" => Signed::Typed,
-            "kept" => Signed::Kept,
-            "no" => Signed::No,
-            _ => Signed::Made,
-        }
-    }
-
-    fn is(&self, name: &str) -> bool {
-        *self == Signed::named(name)
-    }
 }
 
 #[derive(Default)]
@@ -122,25 +99,28 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
 
 async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
-    let (app, user, place) = (&visit.app, visit.user()?, &own.place);
+    let webhooks = visit.app.webhooks();
+    let user = visit.user()?;
+    let place = &own.place;
     let before = said.before;
-    let found = app.webhooks().find(&user, place.id).await?;
+    let found = webhooks.find(&user, place.id).await?;
     let limit = PAGE as u32 + 1;
-    let mut sent = app.webhooks().deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;
+    let mut sent = webhooks.deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;
     let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
     sent.truncate(PAGE);
-    let payload = app.webhooks().payload(&user, place.id, said.version).await?;
+    let payload = webhooks.payload(&user, place.id, said.version).await?;
     let saved = found.as_ref().map(|webhook| Form {
         url: if has_hidden_url(webhook) { String::new() } else { webhook.url.clone() },
         secret: String::new(),
-        signed: if webhook.secret.is_some() { Signed::Kept } else { Signed::No },
+        signed: if webhook.secret.is_some() { "kept" } else { "no" },
     });
+    let new = || Form { url: String::new(), secret: String::new(), signed: "made" };
     let page = WebhookPage {
         shell: visit.shell(said.problem.title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Webhook),
         plan: user.plan,
         registered: found,
-        form: said.typed.take().or(saved).unwrap_or_default(),
+        form: said.typed.take().or(saved).unwrap_or_else(new),
         payload: payload.map(|(version, payload)| (version, String::from_utf8_lossy(&payload).into_owned())),
         deliveries: sent,
         list: before.map_or_else(Query::default, |before| Query::default().and("before", before)),
@@ -198,29 +178,28 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
     let typed = (sent.action == "register").then(|| Form {
         url: sent.trimmed(URL).to_owned(),
         secret: sent.fields.first(SECRET).unwrap_or_default().to_owned(),
-        signed: Signed::named(sent.trimmed("signed")),
+        signed: SIGNED.into_iter().find(|name| *name == sent.trimmed("signed")).unwrap_or("made"),
     });
     webhook(visit, Said { status, problem, typed, ..Said::default() }).await
 }
 
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
-    let (webhooks, user) = (visit.app.webhooks(), visit.user()?);
+    let webhooks = visit.app.webhooks();
+    let user = visit.user()?;
     match sent.action.as_str() {
         "register" => {
             sent.check(&[URL, "signed", SECRET], &[])?;
-            sent.chosen("signed", &["made", "typed", "kept", "no"])?;
-            let made = || hex::encode(rand::random::<[u8; SECRET_BYTES]>());
-            let signed = Signed::named(sent.trimmed("signed"));
+            let signed = sent.chosen("signed", &SIGNED)?;
             let found = webhooks.find(&user, place.id).await?;
             let secret = match signed {
-                Signed::Kept => {
+                "kept" => {
                     let kept = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
                     let gone = || invalid_field(SECRET, "no secret is registered now; choose another signature option");
                     Some(kept.ok_or_else(gone)?.expose().to_owned())
                 }
-                Signed::Made => Some(made()),
-                Signed::Typed => Some(sent.fields.first(SECRET).unwrap_or_default().to_owned()),
-                Signed::No => None,
+                "made" => Some(hex::encode(rand::random::<[u8; SECRET_BYTES]>())),
+                "typed" => Some(sent.fields.first(SECRET).unwrap_or_default().to_owned()),
+                _ => None,
             };
             let url = match (sent.trimmed(URL), &found) {
                 // It stays what it is, and was not shown.
@@ -229,7 +208,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             };
             webhooks.register(&user, place.id, url, secret.as_deref()).await?;
             match (signed, secret) {
-                (Signed::Made, Some(secret)) => {
+                ("made", Some(secret)) => {
                     let notice = Some("The webhook was registered. strata will call it for the next version.");
                     webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
                 }

@@ -1,15 +1,10 @@
 //! How a receiver checks a signature, as programs that run as they stand: with the secret in `WEBHOOK_SECRET`, the
 //! header in `SIGNATURE` and the body as it came in the file `body.json`. Each prints `genuine` or `forged`.
 
-pub(super) struct Snippet {
-    pub(super) name: &'static str,
-    pub(super) text: &'static str,
-}
-
-pub(super) const SNIPPETS: &[Snippet] = &[
-    Snippet {
-        name: "Python",
-        text: r#"import hashlib, hmac, os
+pub(super) const SNIPPETS: &[(&str, &str)] = &[
+    (
+        "Python",
+        r#"import hashlib, hmac, os
 
 def is_genuine(body: bytes, signature: str, secret: str) -> bool:
     expected = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
@@ -19,10 +14,10 @@ with open("body.json", "rb") as file:
     body = file.read()
 print("genuine" if is_genuine(body, os.environ["SIGNATURE"], os.environ["WEBHOOK_SECRET"]) else "forged")
 "#,
-    },
-    Snippet {
-        name: "JavaScript",
-        text: r#"const { createHmac, timingSafeEqual } = require("node:crypto");
+    ),
+    (
+        "JavaScript",
+        r#"const { createHmac, timingSafeEqual } = require("node:crypto");
 const { readFileSync } = require("node:fs");
 
 function isGenuine(body, signature, secret) {
@@ -34,11 +29,11 @@ function isGenuine(body, signature, secret) {
 const { SIGNATURE, WEBHOOK_SECRET } = process.env;
 console.log(isGenuine(readFileSync("body.json"), SIGNATURE, WEBHOOK_SECRET) ? "genuine" : "forged");
 "#,
-    },
-    Snippet {
-        name: "Shell",
-        text: r#"expected=$(openssl dgst -sha256 -hmac "$WEBHOOK_SECRET" -r body.json | cut -d ' ' -f 1)
+    ),
+    (
+        "Shell",
+        r#"expected=$(openssl dgst -sha256 -hmac "$WEBHOOK_SECRET" -r body.json | cut -d ' ' -f 1)
 if [ "$expected" = "$SIGNATURE" ]; then echo genuine; else echo forged; fi
 "#,
-    },
+    ),
 ];

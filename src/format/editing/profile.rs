@@ -1,11 +1,15 @@
 //! The profile of an edited list, and its columns as a table.
 
+use std::ops::Range;
+use std::vec::IntoIter;
+
 use bytes::Bytes;
 use strata_json::{Columns, ColumnsBuilder};
 use strata_runtime::blocking::blocking;
 use strata_store::Result;
 
-use super::{Slot, Slots};
+use super::extents::{Item, laid_out};
+use super::{Slots, read_page};
 use crate::layout::Layout;
 use crate::profile::{ProfileBuilder, StoredProfile, edited};
 use crate::reader::VersionReader;
@@ -74,9 +78,9 @@ async fn columns_of(
     let expected = before.len() + new;
     let mut found = ColumnsBuilder::new(expected);
     let mut bytes = 0;
-    let mut walk = Walk::of(list, slots);
+    let mut walk = Walk::new(list, slots);
     while bytes < COLUMNS_BYTES {
-        let Some(block) = walk.next(BLOCK_BYTES / 16).await? else { break };
+        let Some(block) = walk.next().await? else { break };
         for document in block {
             bytes += document.len();
             if found.add(&document).is_err() {
@@ -97,9 +101,9 @@ pub async fn read_anew(
     layout: &mut Layout,
 ) -> Result<(StoredProfile, Option<Columns>)> {
     let mut profile = ProfileBuilder::default();
-    let mut walk = Walk::of(list, slots);
-    while let Some(block) = walk.next(BLOCK_BYTES).await? {
-        // It takes milliseconds.
+    let mut walk = Walk::new(list, slots);
+    while let Some(block) = walk.next().await? {
+        // A page may take milliseconds.
         let add = move || {
             block.iter().for_each(|document| profile.add(document));
             profile
@@ -111,57 +115,28 @@ pub async fn read_anew(
     Ok((told, profile.columns()))
 }
 
-const BLOCK_BYTES: usize = 1 << 20;
-
 /// A walk along the documents of a list after edits.
 struct Walk<'a> {
     list: &'a VersionReader,
-    slots: &'a Slots,
-    row_group: usize,
-    page: usize,
-    is_over: bool,
+    items: IntoIter<Item>,
+    /// Positions of the list before that are next.
+    positions: Range<u64>,
 }
 
 impl<'a> Walk<'a> {
-    fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
-        Walk { list, slots, row_group: 0, page: 0, is_over: false }
+    fn new(list: &'a VersionReader, slots: &Slots) -> Walk<'a> {
+        Walk { list, items: laid_out(list.extents(), slots).into_iter(), positions: 0..0 }
     }
 
-    /// The next documents, of about so many bytes; `None` at the end.
-    async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>> {
-        let (mut block, mut taken) = (Vec::new(), 0);
-        while taken < bytes {
-            let Some(row_group) = self.list.row_groups().get(self.row_group) else {
-                if !std::mem::replace(&mut self.is_over, true) {
-                    let behind = self.slots.range(self.list.entity_count()..);
-                    block.extend(behind.flat_map(|(_, slot)| slot.inserts.iter().cloned()));
-                }
-                break;
+    /// The next documents, of one page at most; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Vec<Bytes>>> {
+        if self.positions.is_empty() {
+            self.positions = match self.items.next() {
+                None => return Ok(None),
+                Some(Item::New(document)) => return Ok(Some(vec![document])),
+                Some(Item::Rows { extent, position, .. }) => position..position + u64::from(extent.rows),
             };
-            let pages = self.page..self.list.page_count(self.row_group);
-            if pages.is_empty() {
-                (self.row_group, self.page) = (self.row_group + 1, 0);
-                continue;
-            }
-            let page = self.list.documents(self.row_group, self.page).await?;
-            self.page += 1;
-            for row in page.rows() {
-                let document = page.document(row);
-                taken += document.len();
-                let before = block.len();
-                match self.slots.get(&(row_group.first + row as u64)) {
-                    None => block.push(Bytes::copy_from_slice(document)),
-                    Some(Slot { inserts, change }) => {
-                        block.extend(inserts.iter().cloned());
-                        match change {
-                            None => block.push(Bytes::copy_from_slice(document)),
-                            Some(entity) => block.extend(entity.iter().cloned()),
-                        }
-                    }
-                }
-                taken += (block.len() - before).saturating_sub(1);
-            }
         }
-        Ok((!block.is_empty() || !self.is_over).then_some(block))
+        read_page(self.list, &mut self.positions).await.map(Some)
     }
 }

@@ -10,8 +10,8 @@ use parquet::bloom_filter::Sbbf;
 use strata_store::{Result, StorageError};
 
 use super::VersionReader;
+use super::extents::Place;
 use super::file::FileReader;
-use super::pieces::Place;
 use crate::footer::Footer;
 use crate::layout::{ShreddedKind, ShreddedPart};
 use crate::outline::TextStatistics;
@@ -92,11 +92,22 @@ impl VersionReader {
         reader.footer.outline.details(row_group, index).integers
     }
 
+    /// Elements of a shredded column in all row groups, and a few more where lists are empty. Costs nothing: the footer
+    /// knows.
+    pub fn element_count(&self, shredded: usize) -> u64 {
+        let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return 0 };
+        let elements = |row_group| {
+            let place = self.place(row_group);
+            place.share(place.reader.footer.outline.chunk(place.row_group, index).values.into())
+        };
+        (0..self.row_groups().len()).map(elements).sum()
+    }
+
     /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
     pub fn shredded_bytes(&self, shredded: usize) -> u64 {
         let columns = self.columns_of(shredded, &ShreddedPart::ALL);
-        let files = std::iter::once(&self.own).chain(self.edited.as_ref().map(|edited| &edited.base));
-        let row_groups = files.flat_map(|file| (0..file.footer.outline.row_groups).map(move |number| (file, number)));
+        let row_groups =
+            self.files.iter().flat_map(|file| (0..file.footer.outline.row_groups).map(move |number| (file, number)));
         row_groups.map(|(file, number)| file.column_bytes(number, &columns).1).sum()
     }
 }
@@ -132,7 +143,7 @@ impl FileReader {
 }
 
 fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef> {
-    let rows = footer.row_groups[row_group].rows;
+    let rows = footer.list.row_groups[row_group].rows;
     let metadata = footer.column_metadata(row_group, index)?;
     let mut batches =
         ParquetRecordBatchReaderBuilder::new_with_metadata(run, metadata).with_batch_size(rows).build()?;

@@ -32,11 +32,11 @@ impl From<&VersionFile> for FileDescription {
 impl VersionReader {
     /// Where the file lies in the store; never shown to the public.
     pub fn path(&self) -> &str {
-        self.own.file.path.as_ref()
+        self.own().file.path.as_ref()
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.own.file.size_bytes
+        self.own().file.size_bytes
     }
 
     /// Bytes of the file, and of the base of an edited one.
@@ -73,6 +73,6 @@ impl VersionReader {
         } else {
             return Ok(reader);
         };
-        Err(reader.own.file.blame("the footer", StorageError::Layout(other)))
+        Err(reader.own().file.blame("the footer", StorageError::Layout(other)))
     }
 }

@@ -27,7 +27,7 @@ impl FileReader {
     }
 
     pub(super) fn page_end(&self, row_group: usize, page: usize) -> usize {
-        self.footer.outline.page_end(row_group, page).unwrap_or(self.footer.row_groups[row_group].rows)
+        self.footer.outline.page_end(row_group, page).unwrap_or(self.footer.list.row_groups[row_group].rows)
     }
 
     pub(super) fn page_key(&self, row_group: usize, page: usize) -> PartKey {

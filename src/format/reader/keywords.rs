@@ -38,7 +38,7 @@ impl FileReader {
     }
 
     pub(crate) async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
-        let Some(stored) = self.footer.keywords.segments.get(segment) else { return Ok(Candidates::Scan) };
+        let Some(stored) = self.footer.list.keywords.segments.get(segment) else { return Ok(Candidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
         let scan_bytes: u64 = row_groups.map(|row_group| self.search_and_document_bytes(row_group).0).sum();
@@ -183,7 +183,7 @@ impl FileReader {
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
     /// then, by what they say, the blocks of lists.
     pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<()> {
-        for stored in &self.footer.keywords.segments {
+        for stored in &self.footer.list.keywords.segments {
             for class in Class::ALL {
                 self.verify_class(stored, class, pace).await.map_err(|error| self.blame_keywords(stored, error))?;
             }

@@ -4,35 +4,32 @@
 //! What is fetched is compared with its checksum before it is decoded, and nothing that failed is kept: a file that is
 //! restored is read again without more ado. Every failure names the file, and is reported ([`PartCache::reporting`]).
 //!
-//! A version is one file, or an edited file with its base, whose row groups are the pieces of its list
-//! ([`crate::edit`]):
+//! A version lies in one file, or in an edited file and its base. Its row groups are the extents of both
+//! ([`crate::overlay`]):
 //!
 //! | Module | Holds |
 //! |---|---|
 //! | `file` | one file; `columns`, `documents`, `keywords`, `shapes`, `planned` and `verification` are its parts |
-//! | `base_place` | where the entities of its base are in it |
-//! | `shared` | which rows two lists have in common |
-//! | `pieces` | the parts of a version by its row groups |
+//! | `base_rows` | where the rows of a base are in it, and which rows two lists share |
+//! | `extents` | the parts of a version by its row groups |
 
 mod ahead;
-mod base_place;
+mod base_rows;
 mod columns;
 mod description;
 mod documents;
 mod end;
+mod extents;
 mod file;
 mod keywords;
 mod object_file;
-mod pieces;
 mod planned;
 mod shapes;
-mod shared;
 mod verification;
 
 pub use ahead::Wanted;
-pub use base_place::BasePlace;
+pub use base_rows::{BasePlace, SharedRows};
 pub use description::FileDescription;
-pub use shared::SharedRows;
 use strata_types::version::VersionFile;
 pub use verification::{Pace, Unbounded};
 
@@ -47,60 +44,32 @@ use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
 use self::object_file::ObjectFile;
+use crate::aux_index::{AuxIndex, AuxKey, AuxLookup, CachedAux};
 use crate::cache::PartCache;
-use crate::derived::{Derivation, Derived};
-use crate::edit::{Edit, Piece, Source};
-use crate::footer::RowGroup;
+use crate::footer::{Footer, RowGroup};
 use crate::layout::Layout;
+use crate::overlay::{Edit, Extent, ExtentList};
 use crate::parts::{Part, PartKey};
-use crate::piece_list::PieceList;
 use crate::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::reader_metrics::ReaderMetrics;
 
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
-/// What is derived takes at most one of so many bytes of the cache.
-const DERIVED_SHARE: u64 = 4;
+/// An auxiliary index takes at most this fraction of the cache: 1 / `AUX_SHARE`.
+const AUX_SHARE: u64 = 4;
 
 /// A version file, ready to be read. Cheap to make and to clone.
 #[derive(Clone)]
 pub struct VersionReader {
-    /// The file itself, without the base of an edited one.
-    pub(super) own: FileReader,
-    edited: Option<Edited>,
-}
-
-/// The list of an edited file, and the other file that it lies in.
-#[derive(Clone)]
-struct Edited {
-    base: FileReader,
-    list: Arc<PieceList>,
-}
-
-impl Edited {
-    /// Opens the base of an edited file, and compares both.
-    async fn open(own: &FileReader, edit: &Edit, store: &Store, cache: &PartCache) -> Result<Edited> {
-        let path = ObjectPath::from(edit.base.path.as_str());
-        let load = || async {
-            let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
-            let base = base.map_err(|error| match error.is_damage() {
-                true => own.file.blame(BASE, StorageError::Layout(error.to_string())),
-                false => error,
-            })?;
-            let list = PieceList::of(&own.footer, base.footer, edit);
-            Ok(Part::Pieces(Arc::new(list.map_err(|error| own.file.blame("its extents", error))?)))
-        };
-        let loaded = cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await?;
-        let Part::Pieces(list) = loaded else { return Err(StorageError::wrong_part()) };
-        let file = ObjectFile { path, size_bytes: list.base.size_bytes, ahead: None, ..own.file.clone() };
-        Ok(Edited { base: FileReader { file, footer: list.base.clone() }, list })
-    }
+    /// The files that the extents of the list refer to by index. The last one is the file itself.
+    files: Arc<[FileReader]>,
+    list: Arc<ExtentList>,
 }
 
 impl std::fmt::Debug for VersionReader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("VersionReader").field("path", &self.own.file.path).finish_non_exhaustive()
+        formatter.debug_struct("VersionReader").field("path", &self.own().file.path).finish_non_exhaustive()
     }
 }
 
@@ -109,11 +78,46 @@ impl VersionReader {
     /// and none when footers are cached.
     pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
         let own = FileReader::open(store, path, size_bytes, cache).await?;
-        let edited = match &own.footer.layout.edit {
-            None => None,
-            Some(edit) => Some(Box::pin(Edited::open(&own, edit, store, cache)).await?),
+        match &own.footer.layout.edit {
+            None => Ok(VersionReader { list: own.footer.list.clone(), files: [own].into() }),
+            Some(edit) => Box::pin(VersionReader::open_edited(&own, edit, store, cache)).await,
+        }
+    }
+
+    /// Opens the base of an edited file, and compares both.
+    async fn open_edited(own: &FileReader, edit: &Edit, store: &Store, cache: &PartCache) -> Result<VersionReader> {
+        let path = ObjectPath::from(edit.base.path.as_str());
+        let load = || async {
+            let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
+            let base = base.map_err(|error| match error.is_damage() {
+                true => own.file.blame(BASE, StorageError::Layout(error.to_string())),
+                false => error,
+            })?;
+            let list = ExtentList::of_edit(edit, base.footer, &own.footer);
+            Ok(Part::Extents(Arc::new(list.map_err(|error| own.file.blame("its extents", error))?)))
         };
-        Ok(VersionReader { own, edited })
+        let loaded = cache.get_or_load(PartKey::Extents { file: own.footer.id }, load).await?;
+        let Part::Extents(list) = loaded else { return Err(StorageError::wrong_part()) };
+        let base = |footer: &Arc<Footer>| {
+            let size_bytes = footer.size_bytes;
+            let file = ObjectFile { path: path.clone(), size_bytes, ahead: None, ..own.file.clone() };
+            FileReader { file, footer: footer.clone() }
+        };
+        Ok(VersionReader { files: list.bases.iter().map(base).chain([own.clone()]).collect(), list })
+    }
+
+    /// The file itself, without the base of an edited one.
+    pub(super) fn own(&self) -> &FileReader {
+        &self.files[self.files.len() - 1]
+    }
+
+    /// The file of most entities: the base of an edited one.
+    fn base(&self) -> &FileReader {
+        &self.files[usize::from(Extent::BASE)]
+    }
+
+    fn cache(&self) -> &PartCache {
+        &self.own().file.cache
     }
 
     /// Opens a file that the catalog records, and compares what its footer says with the record.
@@ -125,10 +129,9 @@ impl VersionReader {
     }
 
     fn with_files(&self, change: impl Fn(&mut ObjectFile)) -> VersionReader {
-        let mut changed = self.clone();
-        change(&mut changed.own.file);
-        changed.edited.iter_mut().for_each(|edited| change(&mut edited.base.file));
-        changed
+        let mut files = self.files.to_vec();
+        files.iter_mut().for_each(|reader| change(&mut reader.file));
+        VersionReader { files: files.into(), list: self.list.clone() }
     }
 
     /// The same reader; what it asks the cache and the store for is counted there, too.
@@ -141,50 +144,32 @@ impl VersionReader {
         self.with_files(|file| (file.cache.reader_metrics, file.ahead) = (None, None))
     }
 
-    /// What the list is made of: the row groups of the file, as a base, or the pieces of an edited one.
-    pub fn pieces(&self) -> Vec<Piece> {
-        let whole = |(row_group, of_file): (usize, &RowGroup)| Piece {
-            source: Source::Base,
-            row_group: row_group as u32,
-            start: 0,
-            rows: of_file.rows as u32,
-        };
-        match &self.edited {
-            None => self.own.footer.row_groups.iter().enumerate().map(whole).collect(),
-            Some(edited) => edited.list.pieces.clone(),
-        }
+    pub fn extents(&self) -> &[Extent] {
+        &self.list.extents
     }
 
     pub fn base_row_groups(&self) -> usize {
-        self.edited.as_ref().map_or(&self.own, |edited| &edited.base).footer.row_groups.len()
-    }
-
-    /// Where an entity of a base is in this list; `None` where this is no edited list with that base, or the base has
-    /// no such position. Costs a look at each piece at most.
-    pub fn place_of_base_row(&self, base_path: &str, position: u64) -> Option<BasePlace> {
-        let (edited, edit) = (self.edited.as_ref()?, self.layout().edit.as_ref()?);
-        let is_base = edit.base.path == base_path;
-        is_base.then(|| BasePlace::of(&edited.list.pieces, &edited.base.footer.row_groups, position)).flatten()
+        self.base().footer.list.row_groups.len()
     }
 
     pub fn layout(&self) -> &Layout {
-        &self.own.footer.layout
+        &self.own().footer.layout
     }
 
     /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
     /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
     /// verified and decoded for that. Of an edited file it checks its own footer alone: its base is a file of its own.
     pub async fn verify_end(&self) -> Result<()> {
-        self.own.verify_end().await
+        self.own().verify_end().await
     }
 
     /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
     pub async fn profile(&self) -> Result<StoredProfile> {
-        self.own.load_profile(StoredProfile::decode).await
+        self.own().load_profile(StoredProfile::decode).await
     }
 
     pub async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
-        match self.own.file.cache.get(&PartKey::Paths { file: self.own.footer.id }).await? {
+        match self.cache().get(&PartKey::Paths { file: self.own().footer.id }).await? {
             Part::Paths(paths) => Some(paths),
             _ => None,
         }
@@ -192,50 +177,60 @@ impl VersionReader {
 
     /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     pub async fn paths(&self) -> Result<Arc<PathIndex>> {
-        let load = async { self.own.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
-        let key = PartKey::Paths { file: self.own.footer.id };
-        let loaded = self.own.file.cache.get_or_load(key, || load).await?;
-        let Part::Paths(paths) = loaded else { return Err(StorageError::wrong_part()) };
-        Ok(paths)
+        let decode = |bytes: &[u8]| PathIndex::decode(bytes).map(|paths| Part::Paths(Arc::new(paths)));
+        let load = || self.own().load_profile(decode);
+        match self.cache().get_or_load(PartKey::Paths { file: self.own().footer.id }, load).await? {
+            Part::Paths(paths) => Ok(paths),
+            _ => Err(StorageError::wrong_part()),
+        }
     }
 
     /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>> {
-        let load = async {
-            let summary = self.own.load_profile(ProfileSummary::decode).await?;
-            Ok(Part::ProfileSummary(Arc::new(summary)))
-        };
-        let key = PartKey::ProfileSummary { file: self.own.footer.id };
-        let loaded = self.own.file.cache.get_or_load(key, || load).await?;
-        let Part::ProfileSummary(summary) = loaded else { return Err(StorageError::wrong_part()) };
-        Ok(summary)
-    }
-
-    /// Whether something with so many bytes for each entity may be kept: it leaves most of the cache to other parts,
-    /// and positions fit 32 bits.
-    pub fn keeps(&self, entity_bytes: u64) -> bool {
-        let entities = self.entity_count();
-        entities < u64::from(u32::MAX)
-            && entities.saturating_mul(entity_bytes) <= self.own.file.cache.capacity_bytes() / DERIVED_SHARE
-    }
-
-    pub async fn derived(&self, what: &Derivation) -> Option<Derived> {
-        let key = PartKey::Derived { file: self.own.footer.id, what: what.clone() };
-        match self.own.file.cache.get(&key).await? {
-            Part::Derived(derived) => Some(derived),
-            _ => None,
+        let decode =
+            |bytes: &[u8]| ProfileSummary::decode(bytes).map(|summary| Part::ProfileSummary(Arc::new(summary)));
+        let load = || self.own().load_profile(decode);
+        match self.cache().get_or_load(PartKey::ProfileSummary { file: self.own().footer.id }, load).await? {
+            Part::ProfileSummary(summary) => Ok(summary),
+            _ => Err(StorageError::wrong_part()),
         }
     }
 
-    /// The same, computed where the cache does not hold it. Who asks for the same at the same time waits for one.
+    /// Whether the cache may keep an index with this many bytes for each entity: it leaves most of the cache to other
+    /// parts, and positions fit 32 bits.
+    pub fn can_cache(&self, entity_bytes: u64) -> bool {
+        let entities = self.entity_count();
+        entities < u64::from(u32::MAX)
+            && entities.saturating_mul(entity_bytes) <= self.cache().capacity_bytes() / AUX_SHARE
+    }
+
+    pub async fn aux_index<T: AuxIndex>(&self, key: AuxKey) -> AuxLookup<T> {
+        match self.cache().get(&PartKey::Aux { file: self.own().footer.id, key }).await {
+            Some(Part::Aux(cached)) => cached.lookup(),
+            _ if self.can_cache(T::ENTITY_BYTES) => AuxLookup::Miss,
+            _ => AuxLookup::Unsupported,
+        }
+    }
+
+    /// The index, built by `build` if the cache does not contain it. Concurrent callers wait for one build. `None` from
+    /// `build` says that the file has no such index.
     ///
     /// # Errors
-    /// What `derive` failed with; nothing is kept then.
-    pub async fn derive(&self, what: Derivation, derive: BoxFuture<'_, Result<Derived>>) -> Result<Derived> {
-        let key = PartKey::Derived { file: self.own.footer.id, what };
-        let loaded = self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await?;
-        let Part::Derived(derived) = loaded else { return Err(StorageError::wrong_part()) };
-        Ok(derived)
+    /// The error of `build`. The cache keeps nothing then.
+    pub async fn build_aux_index<T: AuxIndex>(
+        &self,
+        key: AuxKey,
+        build: BoxFuture<'_, Result<Option<T>>>,
+    ) -> Result<AuxLookup<T>> {
+        if !self.can_cache(T::ENTITY_BYTES) {
+            return Ok(AuxLookup::Unsupported);
+        }
+        let key = PartKey::Aux { file: self.own().footer.id, key };
+        let load = || async { Ok(Part::Aux(CachedAux::new(build.await?))) };
+        let Part::Aux(cached) = self.cache().get_or_load(key, load).await? else {
+            return Err(StorageError::wrong_part());
+        };
+        Ok(cached.lookup())
     }
 
     pub fn entity_count(&self) -> u64 {
@@ -243,10 +238,7 @@ impl VersionReader {
     }
 
     pub fn row_groups(&self) -> &[RowGroup] {
-        match &self.edited {
-            None => &self.own.footer.row_groups,
-            Some(edited) => &edited.list.row_groups,
-        }
+        &self.list.row_groups
     }
 
     /// The row group that holds a position, which must be below [`VersionReader::entity_count`].

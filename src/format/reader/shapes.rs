@@ -13,11 +13,11 @@ use crate::shapes::stored::StoredShapes;
 
 impl FileReader {
     pub(crate) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
-        let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
+        let Some(stored) = self.footer.list.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
         let load = async {
             let run = self.file.fetch_verified(stored.range.clone(), stored.checksum).await?;
-            let shapes = Shapes::decode(&run.bytes, self.footer.row_groups[row_group].rows);
+            let shapes = Shapes::decode(&run.bytes, self.footer.list.row_groups[row_group].rows);
             let shapes = shapes.map_err(|error| StorageError::Layout(error.to_string()))?;
             Ok(Part::Shapes(Arc::new(shapes)))
         };
@@ -32,8 +32,8 @@ impl FileReader {
     }
 
     pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<()> {
-        for row_group in self.footer.shapes.row_groups() {
-            let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };
+        for row_group in self.footer.list.shapes.row_groups() {
+            let Some(StoredShapes { range, checksum }) = self.footer.list.shapes.get(row_group) else { continue };
             let verified = self.file.fetch_verified(range.clone(), *checksum).await;
             verified.map_err(|error| self.blame_shapes(row_group, error))?;
             pace.spent(range.end - range.start).await;

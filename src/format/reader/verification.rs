@@ -16,7 +16,7 @@ impl VersionReader {
     /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
     /// file is not read: it is a file of its own.
     pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<()> {
-        let FileReader { file, footer } = &self.own;
+        let FileReader { file, footer } = self.own();
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = footer.size_bytes;
         let opened = load_footer(file).await;
@@ -42,9 +42,9 @@ impl VersionReader {
             }
             pace.spent(end - start).await;
         }
-        self.own.verify_keywords(pace).await?;
-        self.own.verify_shapes(pace).await?;
-        self.own.load_profile(StoredProfile::decode).await?;
+        self.own().verify_keywords(pace).await?;
+        self.own().verify_shapes(pace).await?;
+        self.own().load_profile(StoredProfile::decode).await?;
         pace.spent(footer.profile.length).await;
         Ok(())
     }

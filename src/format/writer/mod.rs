@@ -31,13 +31,13 @@ use strata_store::{Result, StorageError};
 
 use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, next_row_group};
 use self::sink::{Passing, Sink, lock};
-use super::edit::{BaseFile, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY};
 use super::outline::builder::OutlineBuilder;
 use super::outline::{OutlinePlace, Texts};
+use super::overlay::{BaseFile, Edit, Extent};
 use super::profile::{PROFILE_KEY, ProfileLocation, ShreddingBounds};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
@@ -131,7 +131,7 @@ pub fn write_version(
 #[derive(Clone, Debug)]
 pub struct EditedList {
     pub base: BaseFile,
-    pub pieces: Vec<Piece>,
+    pub extents: Vec<Extent>,
     /// What the base says of its columns, some of which may be retired.
     pub layout: Layout,
     pub document_bytes: u64,
@@ -148,7 +148,7 @@ pub fn write_edited(
     runtime: &Handle,
 ) -> Result<Written> {
     let own_sha256 = spooled.content_sha256.clone();
-    let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
+    let edit = Edit { base: list.base.clone(), own_sha256, extents: list.extents.clone() };
     let layout = Layout {
         format_version: FORMAT_VERSION,
         entity_count: edit.entity_count(),

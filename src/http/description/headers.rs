@@ -112,7 +112,6 @@ const HEADERS: [(&str, Type, &str, &str); 27] = [
     ),
 ];
 
-/// The components that [`with`] refers to.
 pub(crate) fn shared() -> BTreeMap<String, RefOr<Header>> {
     HEADERS
         .into_iter()
@@ -138,7 +137,6 @@ pub(crate) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuil
         .fold(response, |response, name| response.header_ref(name, Ref::new(format!("#/components/headers/{name}"))))
 }
 
-/// Of every answer of the service.
 pub(crate) const EVERY: &[&str] = &["X-Request-Id"];
 
 /// How much of the rate is left; of none when the operator has switched the limit off.
@@ -146,8 +144,6 @@ pub(crate) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining",
 
 pub(crate) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
 
-/// Of what scripts of other origins may read.
 pub(crate) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
 
-/// Of what caches may store.
 pub(crate) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];

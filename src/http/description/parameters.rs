@@ -22,19 +22,19 @@ pub(crate) fn described(parameter: &Parameter) -> Described {
 /// What its values are in JSON, with its default. What may repeat is an array: one that repeats the parameter for each
 /// item (`explode`), or one comma-separated list.
 pub(crate) fn schema(parameter: &Parameter) -> RefOr<Schema> {
-    let kind = parameter.kind;
+    let Parameter { kind, default_text, .. } = parameter;
     match parameter.repetition {
-        Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text)),
-        Repetition::Repeat | Repetition::List => ArrayBuilder::new().items(value_schema(&kind, None)).build().into(),
+        Repetition::Single => value_schema(kind, default(kind, default_text)),
+        Repetition::Repeat | Repetition::List => ArrayBuilder::new().items(value_schema(kind, None)).build().into(),
     }
 }
 
 pub(crate) fn example(parameter: &Parameter) -> Option<Value> {
-    let (kind, text) = (parameter.kind, parameter.example?);
+    let text = parameter.example?;
     match parameter.repetition {
-        Repetition::Single => kind.json(text),
-        Repetition::Repeat => Some(kind.json(text).into_iter().collect()),
-        Repetition::List => Some(text.split(',').filter_map(|item| kind.json(item)).collect()),
+        Repetition::Single => parameter.kind.json(text),
+        Repetition::Repeat => Some(parameter.kind.json(text).into_iter().collect()),
+        Repetition::List => Some(text.split(',').filter_map(|item| parameter.kind.json(item)).collect()),
     }
 }
 

@@ -5,7 +5,6 @@ use strata_types::similar;
 
 use crate::text::quoted;
 
-/// The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error(
@@ -95,7 +94,6 @@ pub enum CallError {
     },
     #[error("The body is incomplete.")]
     Cut,
-    /// The body is not a JSON object.
     #[error("Invalid body: {problem}.")]
     Body { problem: String },
     /// The message to the tools is no JSON.

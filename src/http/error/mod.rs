@@ -8,14 +8,10 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `call` | why a call is refused before any use case is asked |
-//! | `read`, `manage`, `refresh` | the texts for what the service refused, or could not do |
-//! | `shared` | texts that errors of several kinds have |
+//! | `public` | the texts for what the service refused, or could not do |
 
 mod call;
-mod manage;
-mod read;
-mod refresh;
-mod shared;
+mod public;
 
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -24,18 +20,18 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 pub use call::CallError;
 pub(super) use call::unknown;
-pub(super) use read::log as log_read_error;
+pub(super) use public::log_read as log_read_error;
 use strata_catalog::Unavailability;
 use strata_ingest::SourceError;
 use strata_service::{
-    AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, ProfileError, ReadError, RefreshError,
-    Refused,
+    AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, Overloaded, ProfileError, ReadError,
+    RefreshError,
 };
 use strata_store::budget::SpoolFull;
 use strata_store::shortage::Shortage;
 use strata_types::causes::Causes;
 
-use shared::{PublicError, bad_request, failed, not_found, unavailable};
+use public::{PublicError, bad_request, failed, not_found, too_many, unavailable};
 
 #[derive(Debug)]
 pub enum HttpError {
@@ -46,9 +42,8 @@ pub enum HttpError {
     },
     /// The process has not the role for requests.
     NotServed,
-    /// The path exists, but does not take the method.
+    /// The path exists, but does not take the method. The router adds the header `Allow` if `allowed` is `None`.
     MethodNotAllowed {
-        /// The header `Allow`; `None` where the router knows it and adds it.
         allowed: Option<&'static str>,
     },
     /// An HTTP/1.1 request without the header `Host`, or with several.
@@ -72,15 +67,13 @@ pub enum HttpError {
     /// As [`HttpError::Read`], for owners and agents: a header says, too, when to ask again.
     Inspect(ReadError),
     /// The service is too busy for what an owner or an agent sends.
-    Busy(Refused),
+    Busy(Overloaded),
     Call(CallError),
     Manage(ManageError),
     Diff(DiffError),
-    /// The service made no version.
     Refresh(RefreshError),
     /// An alternate was not saved, for what a refresh would make no version for.
     NotSaved(RefreshError),
-    /// No dataset has this ping URL.
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
     Entities(SourceError),
@@ -172,19 +165,13 @@ impl HttpError {
                 "This node does not serve requests (server.roles does not include http). Send the request to a node \
                  that does.",
             ),
-            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
-                (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
-            }
-            HttpError::MethodNotAllowed { allowed: None } => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "This path does not allow this method. The Allow header lists the allowed methods.".into(),
-            ),
+            HttpError::MethodNotAllowed { allowed } => (StatusCode::METHOD_NOT_ALLOWED, wrong_method(*allowed)),
             HttpError::Host => {
                 bad_request("An HTTP/1.1 request must have exactly one Host header (RFC 9112, section 3.2).")
             }
             HttpError::Invalid { status, text } => (*status, text.clone()),
             HttpError::RateLimited { retry_after_s } => {
-                (StatusCode::TOO_MANY_REQUESTS, format!("Too many requests. Try again in {retry_after_s} s."))
+                too_many(format!("Too many requests. Try again in {retry_after_s} s."))
             }
             HttpError::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
@@ -199,15 +186,15 @@ impl HttpError {
                     length.saturating_sub(1)
                 ),
             ),
-            HttpError::Read(error) | HttpError::Inspect(error) => read::public(error),
-            HttpError::Busy(refused) => shared::busy(refused),
+            HttpError::Read(error) | HttpError::Inspect(error) => public::read(error),
+            HttpError::Busy(refused) => public::busy(refused),
             HttpError::Call(error) => (error.status(), error.to_string()),
-            HttpError::Manage(error) => manage::public(error),
-            HttpError::Diff(error) => manage::public_diff(error),
-            HttpError::Refresh(error) => refresh::public(error),
-            HttpError::NotSaved(error) => refresh::public_edit(error),
+            HttpError::Manage(error) => public::manage(error),
+            HttpError::Diff(error) => public::diff(error),
+            HttpError::Refresh(error) => public::refresh(error),
+            HttpError::NotSaved(error) => public::edit(error),
             HttpError::NoSuchPing => not_found("No dataset has this ping URL."),
-            HttpError::Entities(error) => refresh::public_entities(error),
+            HttpError::Entities(error) => public::entities(error),
             HttpError::NotReady(error) => unavailable(format!("The service is not ready: {error}.")),
             HttpError::Panic(_) => {
                 failed("An internal error occurred while handling this request. The error was logged.")
@@ -239,7 +226,7 @@ impl HttpError {
     /// Logs causes that the caller must not see. Logs nothing for the caller's own errors, nor what is logged where it
     /// happens: failed refreshes, and readiness when it changes.
     fn log_cause(&self) {
-        self.read_error().into_iter().for_each(read::log);
+        self.read_error().into_iter().for_each(public::log_read);
         match self {
             HttpError::Entities(SourceError::Io(error)) => {
                 tracing::error!(%error, "failed to receive entities");
@@ -265,7 +252,7 @@ impl HttpError {
             | HttpError::Inspect(ReadError::Busy(_))
             | HttpError::Diff(DiffError::Read(ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::OutOfDisk(_)))
             | HttpError::Manage(ManageError::Refused(_) | ManageError::LoginsBusy)
-            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => Some(Refused::RETRY_AFTER_S),
+            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => Some(Overloaded::RETRY_AFTER_S),
             HttpError::Refresh(RefreshError::LeaseLost | RefreshError::NotHere | RefreshError::Stopping) => {
                 Some(RETRY_REFRESH_S)
             }
@@ -300,10 +287,9 @@ pub(super) struct ServerFailure(pub String);
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (status, text) = self.told();
-        let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
-        let mut response = (status, text).into_response();
-        if let Some(failure) = failure {
-            response.extensions_mut().insert(failure);
+        let mut response = (status, text.clone()).into_response();
+        if status.is_server_error() {
+            response.extensions_mut().insert(ServerFailure(text));
         }
         let headers = response.headers_mut();
         headers.extend(self.retry_after_s().map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
@@ -335,8 +321,11 @@ impl IntoResponse for HttpError {
     }
 }
 
-/// Why a method is refused by a path that takes these.
-fn wrong_method(allowed: &str) -> String {
+/// Why a method is refused by a path that takes these, if they are known here.
+fn wrong_method(allowed: Option<&str>) -> String {
+    let Some(allowed) = allowed else {
+        return "This path does not allow this method. The Allow header lists the allowed methods.".to_owned();
+    };
     let allowed: Vec<&str> = allowed.split(',').map(str::trim).collect();
     let allowed = match allowed.as_slice() {
         [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),

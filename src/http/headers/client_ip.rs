@@ -22,22 +22,20 @@ use strata_service::{App, Client, SessionOrigin};
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-pub(crate) fn of(head: &Parts, app: &App) -> Client {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    client(peer, &head.headers, &app.config().server.trusted_proxies)
-}
-
 /// Whom a request counts for. A request without a peer came over no network.
-fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
-    peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
+pub(crate) fn of(head: &Parts, app: &App) -> Client {
+    address(head, &app.config().server.trusted_proxies).map_or(Client::Unspecified, Client::from)
 }
 
 /// Where a session is begun that this request begins.
 pub(crate) fn session_origin(head: &Parts, app: &App) -> SessionOrigin {
-    let trusted = &app.config().server.trusted_proxies;
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
-    let address = peer.map(|peer| client_address(peer, &head.headers, trusted));
-    SessionOrigin::new(address, head.headers.get(USER_AGENT).and_then(|program| program.to_str().ok()))
+    let program = head.headers.get(USER_AGENT).and_then(|program| program.to_str().ok());
+    SessionOrigin::new(address(head, &app.config().server.trusted_proxies), program)
+}
+
+fn address(head: &Parts, trusted: &TrustedProxies) -> Option<IpAddr> {
+    let ConnectInfo(peer) = head.extensions.get::<ConnectInfo<SocketAddr>>()?;
+    Some(client_address(peer.ip(), &head.headers, trusted))
 }
 
 /// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the
@@ -124,8 +122,10 @@ const BLANKS: [char; 2] = [' ', '\t'];
 
 /// The parts between separators that do not stand in a quoted string; `None` when the last one does not end.
 fn split_outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
-    let (mut parts, mut start) = (Vec::new(), 0);
-    let (mut quoted, mut escaped) = (false, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    let mut escaped = false;
     for (at, character) in text.char_indices() {
         match character {
             _ if escaped => escaped = false,
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn without_a_peer_nothing_is_believed() {
-        let lines = headers(&[(X_FORWARDED_FOR, b"1.1.1.1")]);
-        assert_eq!(client(None, &lines, &trusted()), Client::Unspecified);
+        let request = http::Request::builder().header(X_FORWARDED_FOR, "1.1.1.1").body(()).expect("a request");
+        assert_eq!(address(&request.into_parts().0, &trusted()), None);
     }
 
     const PARTS: &[&str] =

@@ -62,7 +62,8 @@ fn parse(value: &HeaderValue) -> Option<ByteRange> {
         ("", length) => Some(ByteRange::Suffix { length: whole_number(length)? }),
         (first, "") => Some(ByteRange::From { first: whole_number(first)?, last: None }),
         (first, last) => {
-            let (first, last) = (whole_number(first)?, whole_number(last)?);
+            let first = whole_number(first)?;
+            let last = whole_number(last)?;
             (first <= last).then_some(ByteRange::From { first, last: Some(last) })
         }
     }

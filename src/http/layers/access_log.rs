@@ -17,6 +17,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use strata_config::Config;
 use strata_runtime::metrics::metrics;
 use strata_runtime::metrics::request_log::RequestLogContext;
 use strata_runtime::metrics::routes::{RouteMetrics, of_route};
@@ -24,7 +25,6 @@ use strata_service::UsageMeter;
 use strata_types::request::Format;
 use tracing::{Instrument, Span};
 
-use super::Layers;
 use crate::error::ServerFailure;
 use crate::headers::client_ip::client_address;
 
@@ -49,7 +49,7 @@ const SLOW_CHARACTERS: usize = 4_000;
 const PING: &str = "/ping/";
 
 pub(super) async fn recorded(
-    layers: &Layers,
+    config: &Config,
     mut request: Request,
     handle: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
@@ -63,16 +63,16 @@ pub(super) async fn recorded(
         span: span.clone(),
         method: request.method().clone(),
         path: shown_path(request.uri().path()),
-        route: route(&request),
+        route: of_route(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str)),
         format: "none",
         peer,
-        client: peer.map(|peer| client_address(peer.ip(), request.headers(), &layers.trusted_proxies)),
+        client: peer.map(|peer| client_address(peer.ip(), request.headers(), &config.server.trusted_proxies)),
         status: None,
         bytes: 0,
         length: None,
         whole: false,
-        slow: layers.slow_after.map(|after| Slow {
-            after,
+        slow: (config.log.slow_request_ms > 0).then(|| Slow {
+            after: Duration::from_millis(config.log.slow_request_ms),
             query: request.uri().query().unwrap_or_default().to_owned(),
             log_context: log_context.clone(),
         }),
@@ -109,18 +109,10 @@ fn shown_path(path: &str) -> String {
 
 /// A text as a field of the log, which quotes and escapes it as the log's form has it; of a long one, the beginning.
 fn beginning(text: &str, characters: usize) -> String {
-    if text.len() <= characters {
-        return text.to_owned();
-    }
     match text.char_indices().nth(characters) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
-}
-
-/// The pattern that the path matched: one of the router's, never the path itself.
-fn route(request: &Request) -> &'static RouteMetrics {
-    of_route(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str))
 }
 
 fn format(response: &Response) -> &'static str {
@@ -141,6 +133,7 @@ struct Line {
     span: Span,
     method: Method,
     path: String,
+    /// Of the pattern that the path matched: one of the router's, never the path itself.
     route: &'static RouteMetrics,
     format: &'static str,
     peer: Option<SocketAddr>,

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
@@ -18,8 +19,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-
-use super::Layers;
+use strata_config::Limits;
 
 /// The reader of the request's body: the handler, and after it this layer.
 #[derive(Clone)]
@@ -54,17 +54,17 @@ impl HttpBody for SharedBody {
 }
 
 pub(super) async fn refused_bodies(
-    layers: &Layers,
+    limits: &Limits,
     request: Request,
     handle: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
     if request.body().is_end_stream() {
         return handle(request).await;
     }
-    Box::pin(drained(layers, request, handle)).await
+    Box::pin(drained(limits, request, handle)).await
 }
 
-async fn drained(layers: &Layers, request: Request, handle: impl AsyncFnOnce(Request) -> Response) -> Response {
+async fn drained(limits: &Limits, request: Request, handle: impl AsyncFnOnce(Request) -> Response) -> Response {
     let awaits_continue = request.headers().contains_key(EXPECT);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (head, body) = request.into_parts();
@@ -72,7 +72,7 @@ async fn drained(layers: &Layers, request: Request, handle: impl AsyncFnOnce(Req
     if is_read {
         // Nobody wants it. Before the answer, which holds what others wait for.
         if !awaits_continue {
-            drain(body, layers).await;
+            drain(body, limits).await;
         }
         return handle(Request::from_parts(head, Body::empty())).await;
     }
@@ -87,14 +87,14 @@ async fn drained(layers: &Layers, request: Request, handle: impl AsyncFnOnce(Req
     // A handler that succeeds has read its body to the end, or has no use for one.
     if (is_refusal || !was_read) && (was_read || !awaits_continue) {
         // Too slow, too long or broken off: the answer is tried all the same.
-        drain(body, layers).await;
+        drain(body, limits).await;
     }
     response
 }
 
 /// Reads a body to its end, unless it is longer or takes longer than it may.
-async fn drain(mut body: SharedBody, layers: &Layers) {
-    let mut left = layers.refused_body_bytes;
+async fn drain(mut body: SharedBody, limits: &Limits) {
+    let mut left = limits.refused_body_bytes;
     let reading = async {
         while body.size_hint().lower() <= left
             && let Some(Ok(frame)) = body.frame().await
@@ -105,5 +105,5 @@ async fn drain(mut body: SharedBody, layers: &Layers) {
             }
         }
     };
-    let _ = tokio::time::timeout(layers.refused_body_time, reading).await;
+    let _ = tokio::time::timeout(Duration::from_secs(limits.refused_body_s), reading).await;
 }

@@ -4,53 +4,44 @@
 //! |---|---|
 //! | `access_log` | the id of each request, its line in the log, and its metrics |
 //! | `drain` | bodies that nobody takes: read to their end, within bounds |
-//! | `host` | requests without the header `Host` |
 
 pub(super) mod access_log;
 pub(super) mod drain;
-pub(super) mod host;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
+use axum::http::Version;
+use axum::http::header::HOST;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
-use strata_config::{Config, TrustedProxies};
+use strata_config::Config;
 
 use crate::error::HttpError;
 
-/// The options of all of them, which are one layer of the router: each of its own would cost as much as routing.
-#[derive(Debug)]
-pub(super) struct Layers {
-    /// After how long a request is slow, if it can be.
-    slow_after: Option<Duration>,
-    trusted_proxies: TrustedProxies,
-    /// How much of a refused request's body is read, and for how long.
-    refused_body_bytes: u64,
-    refused_body_time: Duration,
+/// All of them, which are one layer of the router: each of its own would cost as much as routing.
+pub(super) async fn around(State(config): State<Arc<Config>>, request: Request, next: Next) -> Response {
+    let handled = async |request: Request| match request.extensions().get::<WrongHost>() {
+        Some(WrongHost) => HttpError::Host.into_response(),
+        None => caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+    };
+    let drained = |request| drain::refused_bodies(&config.limits, request, handled);
+    access_log::recorded(&config, request, drained).await
 }
 
-impl From<&Config> for Layers {
-    fn from(config: &Config) -> Self {
-        let slow_request_ms = config.log.slow_request_ms;
-        Layers {
-            slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
-            trusted_proxies: config.server.trusted_proxies.clone(),
-            refused_body_bytes: config.limits.refused_body_bytes,
-            refused_body_time: Duration::from_secs(config.limits.refused_body_s),
-        }
+/// Marks an HTTP/1.1 request that does not have the header `Host` once (RFC 9112, section 3.2), which gets 400.
+#[derive(Clone, Copy)]
+struct WrongHost;
+
+/// Marks a request if its `Host` is wrong. Only requests from a connection are marked: what a program gives to the
+/// router has no such header.
+pub(crate) fn mark_wrong_host(request: &mut Request) {
+    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
+        request.extensions_mut().insert(WrongHost);
     }
-}
-
-pub(super) async fn around(State(layers): State<Arc<Layers>>, request: Request, next: Next) -> Response {
-    let handled = async |request| caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response);
-    let right = |request| host::refuse_wrong(request, handled);
-    let drained = |request| drain::refused_bodies(&layers, request, right);
-    access_log::recorded(&layers, request, drained).await
 }
 
 /// What a handler gives, or its panic as [`HttpError::Panic`]: a 500 in plain text, not a connection that drops without

@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::routing::on;
 use serde_json::json;
 use strata_json::{Cursor, DocumentError, JsonType, NumericValue, Scalar};
-use strata_service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
+use strata_service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Principal};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -71,8 +71,9 @@ async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) ->
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
-    let (limit, uri) = (app.config().limits.body_bytes, request.uri().clone());
-    let (bytes, room) = body::collect(&app, Holder::User(user.id), request.into_body(), limit).await?;
+    let limit = app.config().limits.body_bytes;
+    let uri = request.uri().clone();
+    let (bytes, room) = body::collect(&app, Principal::User(user.id), request.into_body(), limit).await?;
     body::check_query(&uri)?;
     Ok(Json(make(&app, &user, bytes, room).await?))
 }
@@ -116,7 +117,8 @@ impl Call {
         let edits = strata_json::member(&message, EDITS);
         let beside = with_nulls(&message, edits);
         let fields = Fields::of_body(body::members(&beside)?, None, &EDIT)?;
-        let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
+        let dataset = fields.dataset_id()?;
+        let version = fields.version(VERSION_NAME)?;
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
         let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));
         let list = match edits {
@@ -128,9 +130,11 @@ impl Call {
         };
         let mut cursor = Cursor::new(list);
         cursor.enter();
-        let (mut edits, mut beyond) = (Vec::new(), HashMap::new());
+        let mut edits = Vec::new();
+        let mut beyond = HashMap::new();
         while cursor.next_element() {
-            let (index, text) = (edits.len(), cursor.skip_value());
+            let index = edits.len();
+            let text = cursor.skip_value();
             let edit = parse_edit(&message, text).map_err(|problem| CallError::Edit { index, problem })?;
             // The first one cannot be made, so no other is told.
             if edit.position == u64::MAX && beyond.is_empty() {
@@ -150,7 +154,8 @@ pub(crate) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'
         return text.clone();
     }
     parts.sort_unstable_by_key(|part| start(part));
-    let (mut written, mut end) = (Vec::new(), 0);
+    let mut written = Vec::new();
+    let mut end = 0;
     for part in parts {
         written.extend_from_slice(&text[end..start(part)]);
         written.extend_from_slice(b"null");
@@ -160,12 +165,13 @@ pub(crate) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'
     written.into()
 }
 
-/// One edit; the error says what is wrong with it.
 fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
     if JsonType::of(edit[0]) != Some(JsonType::Object) {
         return Err(format!("{} is not valid; valid: {FORMS}", sent_as(edit)));
     }
-    let (mut position, mut changes, mut nulls) = (None, Vec::new(), Vec::new());
+    let mut position = None;
+    let mut changes = Vec::new();
+    let mut nulls = Vec::new();
     for (name, value) in strata_json::members(edit) {
         let name = name.unescape();
         let Some(known) = MEMBERS.iter().find(|known| **known == name) else { return Err(unknown(&name, &MEMBERS)) };
@@ -225,8 +231,8 @@ fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
     cursor.enter();
     let mut entities = Vec::new();
     while cursor.next_element() {
-        let (index, entity) = (entities.len(), entity(message, cursor.skip_value()));
-        entities.push(entity.map_err(|problem| format!("insert[{index}]: {problem}"))?);
+        let entity = entity(message, cursor.skip_value());
+        entities.push(entity.map_err(|problem| format!("insert[{}]: {problem}", entities.len()))?);
     }
     Ok(entities)
 }

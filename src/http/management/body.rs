@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use strata_json::DocumentError;
 use strata_runtime::blocking::blocking;
-use strata_service::{App, BodyRoom, Holder, ManageError};
+use strata_service::{App, BodyRoom, ManageError, Principal};
 use strata_types::ids::DatasetId;
 use strata_types::index::IndexSettings;
 use strata_types::limits;
@@ -34,7 +34,6 @@ use crate::headers::client_ip;
 use crate::text::{quoted, shown};
 use crate::values::{boolean, integer, positive, whole_number};
 
-/// What a text field takes that may be null.
 pub(super) const TEXT_FORM: &str = "a string, or null";
 
 pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
@@ -50,7 +49,7 @@ pub(super) async fn read(app: &App, request: Request, limit: u64, endpoint: &End
     }
     let (head, body) = request.into_parts();
     let caller = head.extensions.get().copied();
-    let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
+    let holder = caller.unwrap_or_else(|| Principal::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
     check_query(&head.uri)?;
     let members = apart(bytes, |bytes| members(bytes)).await?;
@@ -101,7 +100,9 @@ pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
 
 /// How many values a JSON text has, or a few more: each but the first comes after a comma, a bracket or a brace.
 fn values(text: &[u8]) -> usize {
-    let (mut values, mut in_string, mut escaped) = (1, false, false);
+    let mut values = 1;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in text {
         match byte {
             _ if escaped => escaped = false,
@@ -143,7 +144,7 @@ pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(),
 /// its room if it is large, to be kept as long as what is made of it.
 pub(crate) async fn collect(
     app: &App,
-    holder: Holder,
+    holder: Principal,
     body: Body,
     limit: u64,
 ) -> Result<(Bytes, Option<BodyRoom>), HttpError> {
@@ -161,9 +162,10 @@ pub(crate) async fn collect(
     let most = announced.upper().unwrap_or(limit).min(limit);
     let collecting = async {
         let mut body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
-        let (mut bytes, mut room) = (Vec::new(), None);
+        let mut bytes = Vec::new();
+        let mut room = None;
         if BodyRoom::is_needed(announced.lower()) {
-            room = Some(Room::take(app, holder, (most, seconds)).await?);
+            room = Some(Room::take(app, holder, most, seconds).await?);
         }
         loop {
             let next = body.frame();
@@ -178,7 +180,7 @@ pub(crate) async fn collect(
             })?;
             let Ok(data) = frame.into_data() else { continue };
             if room.is_none() && BodyRoom::is_needed((bytes.len() + data.len()) as u64) {
-                room = Some(Room::take(app, holder, (most, seconds)).await?);
+                room = Some(Room::take(app, holder, most, seconds).await?);
             }
             bytes.extend_from_slice(&data);
         }
@@ -200,7 +202,7 @@ impl Room {
     /// How far a body may be behind an even pace.
     const BEHIND: Duration = Duration::from_secs(10);
 
-    async fn take(app: &App, holder: Holder, (most_bytes, seconds): (u64, u64)) -> Result<Room, HttpError> {
+    async fn take(app: &App, holder: Principal, most_bytes: u64, seconds: u64) -> Result<Room, HttpError> {
         let room = app.bodies().room(holder, most_bytes).await.map_err(HttpError::Busy)?;
         Ok(Room { room, most_bytes, began: Instant::now(), seconds })
     }
@@ -226,7 +228,6 @@ pub(crate) struct Fields {
     origin: Origin,
     /// The names of those that may be there. No other is.
     listed: Vec<&'static str>,
-    /// Of the body that they came in.
     _room: Option<BodyRoom>,
 }
 
@@ -323,7 +324,6 @@ impl Fields {
         number.map(Some).ok_or_else(|| self.wrong(name, "a whole number, 0 or more"))
     }
 
-    /// Which version: `active` unless given.
     pub(crate) fn optional_selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
         self.present(name).map_or(Ok(VersionSelector::Active), |_| self.selector(name))
     }
@@ -337,7 +337,6 @@ impl Fields {
         .ok_or_else(|| self.wrong(name, VERSION_FORM))
     }
 
-    /// One of some values, by its name; it may be absent.
     pub(crate) fn optional_one_of<T: Copy, const N: usize>(
         &self,
         name: &'static str,
@@ -375,14 +374,11 @@ impl Fields {
 
     pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(value) = self.present(name) else { return Ok(None) };
-        match (self.origin, value) {
-            (Origin::Body, Value::Bool(value)) => Ok(Some(*value)),
-            (Origin::Body, _) => Err(self.wrong(name, "true or false")),
-            (Origin::Query, value) => {
-                let value = value.as_str().and_then(boolean);
-                value.map(Some).ok_or_else(|| self.wrong(name, "true, false, 1, or 0"))
-            }
-        }
+        let (value, form) = match self.origin {
+            Origin::Body => (value.as_bool(), "true or false"),
+            Origin::Query => (value.as_str().and_then(boolean), "true, false, 1, or 0"),
+        };
+        value.map(Some).ok_or_else(|| self.wrong(name, form))
     }
 
     /// `index`, which may be absent: an object of two lists of paths, each of which may be absent; null is `{}`.

@@ -13,7 +13,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
 use strata_catalog::TokenUser;
-use strata_service::{App, Authorization, Client, Holder};
+use strata_service::{App, Authorization, Client, Principal};
 use strata_types::scope::Scope;
 use strata_types::secret::Secret;
 use strata_types::user::User;
@@ -45,12 +45,10 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
-/// The same, with what says who it is.
 #[derive(Clone, Debug)]
 pub(super) struct Identified {
     pub user: User,
     pub client: Client,
-    /// What the caller may do, and see.
     pub scope: Scope,
     /// The id of the session, unless it is by an API token.
     pub session: Option<Secret>,
@@ -62,7 +60,7 @@ impl FromRequestParts<App> for Identified {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
         let identified = identified(parts, app).await?.ok_or(CallError::Unauthenticated)?;
         // Whose body it is.
-        parts.extensions.insert(Holder::User(identified.user.id));
+        parts.extensions.insert(Principal::User(identified.user.id));
         Ok(identified)
     }
 }

@@ -13,10 +13,13 @@ use strata_types::schedule::{SCHEDULE_FORM, Schedule};
 use utoipa::ToSchema;
 
 use super::body::TEXT_FORM;
-use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord};
+use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord, answers};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::error::CallError;
+
+pub(super) const ENDPOINTS: &[&Endpoint] =
+    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROTATE_PING, &ROLLBACK, &UNPIN, &UNFREEZE, &CLONE];
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
@@ -79,7 +82,7 @@ const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) ->
     all
 }
 
-pub(super) static CREATE: Endpoint =
+static CREATE: Endpoint =
     Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
         .summary("Creates a dataset without versions")
         .description(
@@ -91,29 +94,26 @@ pub(super) static CREATE: Endpoint =
         .errors(&[409]);
 
 async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
-    let created = app.datasets().create(&user, name, settings).await?;
-    Ok(Json(DatasetAnswer::new(&created, &base)))
+    let created = app.datasets().create(&user, fields.parsed("name")?, settings(&fields)?).await?;
+    Ok(Json(DatasetAnswer::from_owned(&created, &base)))
 }
 
-pub(super) static CLONE: Endpoint =
-    Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
-        .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
-        .description(
-            "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
+static CLONE: Endpoint = Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
+    .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
+    .description(
+        "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
              the clone has its own history. Its source is `push` until you change it.",
-        )
-        .input(Input::Body(&[Field { about: "The dataset to clone.", ..fields::DATASET_ID }, fields::NAME]))
-        .answer(DATASET)
-        .errors(&[404, 409]);
+    )
+    .input(Input::Body(&[Field { about: "The dataset to clone.", ..fields::DATASET_ID }, fields::NAME]))
+    .answer(DATASET)
+    .errors(&[404, 409]);
 
 async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
-    let cloned = app.datasets().clone_dataset(&user, source, name).await?;
-    Ok(Json(DatasetAnswer::new(&cloned, &base)))
+    let cloned = app.datasets().clone_dataset(&user, fields.dataset_id()?, fields.parsed("name")?).await?;
+    Ok(Json(DatasetAnswer::from_owned(&cloned, &base)))
 }
 
-pub(super) static UPDATE: Endpoint =
+static UPDATE: Endpoint =
     Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
         .summary("Changes individual settings of a dataset")
         .description(
@@ -126,10 +126,10 @@ pub(super) static UPDATE: Endpoint =
         .errors(&[404, 409]);
 
 async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
+    let id = fields.dataset_id()?;
+    let mut settings = settings(&fields)?;
     settings.name = fields.optional_parsed("name")?;
-    let updated = app.datasets().update(&user, id, settings).await?;
-    Ok(Json(DatasetAnswer::new(&updated, &base)))
+    Ok(Json(DatasetAnswer::from_owned(&app.datasets().update(&user, id, settings).await?, &base)))
 }
 
 /// What a body says of a dataset, but its name.
@@ -154,7 +154,7 @@ fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
     })
 }
 
-pub(super) static DELETE: Endpoint =
+static DELETE: Endpoint =
     Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, |method| on(method, delete))
         .summary("Deletes a dataset that has no versions")
         .description(
@@ -170,19 +170,18 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(Done::OK))
 }
 
-pub(super) static LIST: Endpoint =
-    Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
-        .summary("Lists your datasets, ordered by ID")
-        .description("The list includes frozen datasets and datasets without versions.")
-        .input(Input::Query(&[
-            Field::optional("after", FieldKind::Positive, || json!(1))
-                .about("Returns only datasets with a greater `dataset_id`."),
-            Field::optional("limit", FieldKind::Positive, || json!(100))
-                .about("The maximum number of datasets to return. The default and the maximum are both 1,000."),
-        ]))
-        .answer(Answer::record::<DatasetsAnswer>(
-            "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
-        ));
+static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
+    .summary("Lists your datasets, ordered by ID")
+    .description("The list includes frozen datasets and datasets without versions.")
+    .input(Input::Query(&[
+        Field::optional("after", FieldKind::Positive, || json!(1))
+            .about("Returns only datasets with a greater `dataset_id`."),
+        Field::optional("limit", FieldKind::Positive, || json!(100))
+            .about("The maximum number of datasets to return. The default and the maximum are both 1,000."),
+    ]))
+    .answer(Answer::record::<DatasetsAnswer>(
+        "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
+    ));
 
 async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields: Fields) -> JsonResult<DatasetsAnswer> {
     let after = fields.optional_positive("after")?.map(DatasetId::new);
@@ -190,19 +189,18 @@ async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields:
     let datasets = app.datasets().list(&caller.user, after, limit).await?;
     let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope);
     let datasets = datasets.iter().map(record).collect();
-    Ok(Json(DatasetsAnswer { ok: true, datasets }))
+    Ok(Json(DatasetsAnswer::new(datasets)))
 }
 
-pub(super) static VIEW: Endpoint =
-    Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
-        .summary("Returns a dataset with its versions, newest first")
-        .description(
-            "Use this operation to find out which version is active, when each version was created, and whether \
+static VIEW: Endpoint = Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
+    .summary("Returns a dataset with its versions, newest first")
+    .description(
+        "Use this operation to find out which version is active, when each version was created, and whether \
              recent refreshes failed.",
-        )
-        .input(Input::Query(&[fields::DATASET_ID]))
-        .answer(Answer::record::<DatasetViewAnswer>("The dataset and its versions."))
-        .errors(&[404]);
+    )
+    .input(Input::Query(&[fields::DATASET_ID]))
+    .answer(Answer::record::<DatasetViewAnswer>("The dataset and its versions."))
+    .errors(&[404]);
 
 async fn view(
     caller: Identified,
@@ -214,10 +212,10 @@ async fn view(
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
     let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope), versions };
-    Ok(Json(DatasetViewAnswer { ok: true, dataset }))
+    Ok(Json(DatasetViewAnswer::new(dataset)))
 }
 
-pub(super) static ROTATE_KEY: Endpoint =
+static ROTATE_KEY: Endpoint =
     Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, |method| on(method, rotate_key))
         .summary("Replaces the private key of a private dataset")
         .description(
@@ -228,12 +226,7 @@ pub(super) static ROTATE_KEY: Endpoint =
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&rotated, &base)))
-}
-
-pub(super) static ROTATE_PING: Endpoint =
+static ROTATE_PING: Endpoint =
     Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, |method| on(method, rotate_ping))
         .summary("Replaces the ping URL of a dataset; the old URL stops working")
         .description("Use this operation if someone else might know the old URL.")
@@ -241,12 +234,7 @@ pub(super) static ROTATE_PING: Endpoint =
         .answer(DATASET)
         .errors(&[404]);
 
-async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let rotated = app.datasets().rotate_ping(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&rotated, &base)))
-}
-
-pub(super) static ROLLBACK: Endpoint =
+static ROLLBACK: Endpoint =
     Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, |method| on(method, rollback))
         .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
         .description(
@@ -263,26 +251,20 @@ pub(super) static ROLLBACK: Endpoint =
         .errors(&[404]);
 
 async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
+    let id = fields.dataset_id()?;
+    let version = fields.version("version_number")?;
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
-    Ok(Json(DatasetAnswer::new(&rolled_back, &base)))
+    Ok(Json(DatasetAnswer::from_owned(&app.datasets().rollback(&user, id, version, freeze).await?, &base)))
 }
 
-pub(super) static UNPIN: Endpoint =
-    Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
-        .summary("Unpins the active version, so that `active` means the newest version again")
-        .description("If no version is pinned, the operation has no effect.")
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DATASET)
-        .errors(&[404]);
+static UNPIN: Endpoint = Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
+    .summary("Unpins the active version, so that `active` means the newest version again")
+    .description("If no version is pinned, the operation has no effect.")
+    .input(Input::Body(&[fields::DATASET_ID]))
+    .answer(DATASET)
+    .errors(&[404]);
 
-async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&unpinned, &base)))
-}
-
-pub(super) static UNFREEZE: Endpoint =
+static UNFREEZE: Endpoint =
     Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, |method| on(method, unfreeze))
         .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
         .description(
@@ -293,19 +275,22 @@ pub(super) static UNFREEZE: Endpoint =
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&unfrozen, &base)))
+/// Makes handlers of operations that take nothing but a dataset, which they return.
+macro_rules! dataset_handlers {
+    ($($operation:ident),+) => { $(
+        async fn $operation(
+            Caller(user): Caller,
+            base: BaseUrl,
+            State(app): State<App>,
+            fields: Fields,
+        ) -> DatasetResult {
+            let dataset = app.datasets().$operation(&user, fields.dataset_id()?).await?;
+            Ok(Json(DatasetAnswer::from_owned(&dataset, &base)))
+        }
+    )+ };
 }
 
-/// A response that contains your datasets, ordered by ID.
-#[derive(Serialize, ToSchema)]
-struct DatasetsAnswer {
-    /// Always true.
-    ok: bool,
-    /// The datasets.
-    datasets: Vec<DatasetRecord>,
-}
+dataset_handlers!(rotate_key, rotate_ping, unpin, unfreeze);
 
 /// A dataset and its versions.
 #[derive(Serialize, ToSchema)]
@@ -317,11 +302,16 @@ struct DatasetViewRecord {
     versions: Vec<VersionRecord>,
 }
 
-/// A response that contains a dataset and its versions.
-#[derive(Serialize, ToSchema)]
-struct DatasetViewAnswer {
-    /// Always true.
-    ok: bool,
-    /// The dataset.
-    dataset: DatasetViewRecord,
+answers! {
+    /// A response that contains your datasets, ordered by ID.
+    DatasetsAnswer {
+        /// The datasets.
+        datasets: Vec<DatasetRecord>,
+    }
+
+    /// A response that contains a dataset and its versions.
+    DatasetViewAnswer {
+        /// The dataset.
+        dataset: DatasetViewRecord,
+    }
 }

@@ -12,10 +12,13 @@ use strata_service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDif
 use strata_types::ids::DatasetId;
 use strata_types::request::Format;
 use strata_types::user::User;
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use super::{Caller, Fields, QueryString, diff_schemas, fields};
+use super::{Caller, Fields, QueryString, fields};
 use crate::body::streamed;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::description::typed;
+use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, NamedSchema};
 use crate::error::{CallError, HttpError};
 use crate::headers::content_encoding;
 use crate::large_responses::Charged;
@@ -47,11 +50,11 @@ pub(super) static DIFF: Endpoint =
                 .about("The format of the response. `jsonl` returns only the records, one per line."),
         ]))
         .answer(Answer {
-            schemas: diff_schemas::schemas,
+            schemas,
             headers: &[&["Vary", "Content-Encoding"]],
             ..Answer::of(
                 "The total numbers of added, subtracted, and modified entities, and a page of the records.",
-                &[("application/x-ndjson", diff_schemas::lines)],
+                &[("application/x-ndjson", lines)],
             )
         })
         .errors(&[404, 503]);
@@ -123,4 +126,87 @@ async fn diff(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     content_encoding::describe(answer.coding, headers);
     Ok(response)
+}
+
+/// The Diff result and its records (docs/reference/diffs.md, Diffs).
+fn schemas() -> Vec<NamedSchema> {
+    let number = |description: &str| typed(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into();
+    let text = |description: &str| typed(Type::String).description(Some(description)).into();
+    let any = |description: &str| {
+        ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(description)).into()
+    };
+    let list = |of: &str, description: &str| {
+        ArrayBuilder::new().items(Ref::from_schema_name(of)).description(Some(description)).into()
+    };
+    let change_type = typed(Type::String)
+        .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
+        .description(Some("The type of change. `v1` is null for `added`, and `v2` is null for `subtracted`."));
+    let result = [
+        ("added", number("The number of entities in v2 but not in v1.")),
+        ("subtracted", number("The number of entities in v1 but not in v2.")),
+        ("modified", number("The number of entities that are in both versions but differ in at least one field.")),
+        ("total_v1", number("The number of entities in v1.")),
+        ("total_v2", number("The number of entities in v2.")),
+        (
+            "records",
+            list(
+                "DiffRecord",
+                "The modified and subtracted entities in the order of v1, followed by the added entities in the order \
+                 of v2.",
+            ),
+        ),
+    ];
+    let record = [
+        (
+            "id",
+            text("`m`, `s`, or `a`, followed by the zero-based positions in v1 and v2. Examples: `m3-4`, `s5`, `a6`."),
+        ),
+        ("change_type", change_type.into()),
+        ("source", text("The text of `_source`, or an empty string if there is none.")),
+        ("v1", entity_or_null("The entity in v1.")),
+        ("v2", entity_or_null("The entity in v2.")),
+        (
+            "field_diffs",
+            list(
+                "FieldDiff",
+                "The changed fields of a modified entity in the order of v1, followed by the new fields.",
+            ),
+        ),
+    ];
+    let field = [
+        ("field", text("The name of a top-level field.")),
+        ("v1", any("The value in v1, or null if the field is missing.")),
+        ("v2", any("The value in v2, or null if the field is missing.")),
+    ];
+    vec![
+        ("DiffResult".to_owned(), object("The differences between two versions.", result)),
+        ("DiffRecord".to_owned(), object("An entity that differs between the versions.", record)),
+        ("FieldDiff".to_owned(), object("A field that differs between the versions.", field)),
+    ]
+}
+
+fn entity_or_null(description: &str) -> RefOr<Schema> {
+    let null = typed(Type::Null);
+    let either = OneOfBuilder::new().item(Ref::from_schema_name("Entity")).item(null).description(Some(description));
+    Schema::OneOf(either.build()).into()
+}
+
+fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
+    let object = typed(Type::Object).description(Some(description));
+    let with =
+        |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
+    properties.into_iter().fold(object, with).into()
+}
+
+fn lines() -> Content {
+    let example = json!({
+        "id": "m0-0",
+        "change_type": "modified",
+        "source": "",
+        "v1": { "name": "Aruba", "area": 180 },
+        "v2": { "name": "Aruba", "area": 181 },
+        "field_diffs": [{ "field": "area", "v1": 180, "v2": 181 }],
+    });
+    let text = typed(Type::String).build();
+    ContentBuilder::new().schema(Some(text)).example(Some(format!("{example}\n").into())).build()
 }

@@ -1,4 +1,5 @@
-//! `/agent/…`: the entities of a version for an editor, and the alternate that comes back.
+//! `/agent/…` and `/dataset/alternate/…`: the entities of a version for an editor, and the alternate that an editor or
+//! owner saves, the second entity list of the version.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,7 +8,7 @@ use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::http::{HeaderName, HeaderValue};
@@ -18,6 +19,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog as catalog;
+use strata_ingest::EnvelopeFields;
 use strata_service::{AlternateError, AnswerBody, App, alternate_etag};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
@@ -25,16 +27,16 @@ use strata_types::version::VersionNumber;
 use utoipa::openapi::{AllOfBuilder, ArrayBuilder, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::alternates::{alt_entity_count, positive};
 use super::caller::PULL_PATH;
 use super::fields::VERSION_NAME;
-use super::records::VersionRecord;
-use super::{Caller, Fields, body, fields};
-use super::{DATASET_ID, JsonResult};
+use super::records::{VersionAnswer, VersionRecord, answers};
+use super::{Caller, DATASET_ID, Fields, JsonResult, alternate_edits, body, fields};
 use crate::body::streamed;
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::{CallError, HttpError};
+
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&SAVE, &DELETE, &alternate_edits::EDIT, &PULL, &PUSH];
 
 pub(super) const ETAG_MEMBER: &str = "etag";
 
@@ -61,33 +63,32 @@ impl PulledEntities {
     }
 }
 
-pub(super) static PULL: Endpoint =
-    Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
-        .summary("Returns the entities of a version for editing, with the etag that you need to save them")
-        .description(
-            "Edit the entities, and then send them with the `etag` to `POST /agent/push_alt_version`. For long lists, \
+static PULL: Endpoint = Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
+    .summary("Returns the entities of a version for editing, with the etag that you need to save them")
+    .description(
+        "Edit the entities, and then send them with the `etag` to `POST /agent/push_alt_version`. For long lists, \
              set `offset` and `limit` to pull one page at a time.",
+    )
+    .input(Input::Body(&[
+        fields::DATASET_ID,
+        Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, || json!(1))
+            .about("The version to pull. The default is the active version."),
+        Field::optional("alt", FieldKind::Boolean, || json!(false))
+            .about("Whether to pull the version's alternate instead of the version itself."),
+        Field::optional("offset", FieldKind::WholeNumber, || json!(0))
+            .about("If you pull a page, the zero-based position of its first entity."),
+        Field::optional("limit", FieldKind::WholeNumber, || json!(100))
+            .about("If you pull a page, the maximum number of entities in it."),
+    ]))
+    .answer(Answer {
+        schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
+        headers: &[&["ETag", "X-Alternate"]],
+        ..Answer::of(
+            "The entities exactly as stored, and the etag, which strata also returns in the `ETag` header.",
+            &[],
         )
-        .input(Input::Body(&[
-            fields::DATASET_ID,
-            Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, || json!(1))
-                .about("The version to pull. The default is the active version."),
-            Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to pull the version's alternate instead of the version itself."),
-            Field::optional("offset", FieldKind::WholeNumber, || json!(0))
-                .about("If you pull a page, the zero-based position of its first entity."),
-            Field::optional("limit", FieldKind::WholeNumber, || json!(100))
-                .about("If you pull a page, the maximum number of entities in it."),
-        ]))
-        .answer(Answer {
-            schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
-            headers: &[&["ETag", "X-Alternate"]],
-            ..Answer::of(
-                "The entities exactly as stored, and the etag, which strata also returns in the `ETag` header.",
-                &[],
-            )
-        })
-        .errors(&[404, 503]);
+    })
+    .errors(&[404, 503]);
 
 async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Result<Response, HttpError> {
     let pulled = pull(&app, &user, &fields).await?;
@@ -156,53 +157,42 @@ fn wrapped<E>(
 
 /// The common part of both ways of pulling, given the fields of the call.
 pub(crate) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
-    let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
+    let dataset = fields.dataset_id()?;
+    let version = fields.optional_selector(VERSION_NAME)?;
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
-    let (offset, limit) = (fields.optional_whole_number("offset")?, fields.optional_whole_number("limit")?);
+    let offset = fields.optional_whole_number("offset")?;
+    let limit = fields.optional_whole_number("limit")?;
     let pulled = app.reads().pull(user, dataset, version, alt, (offset.unwrap_or(0), limit)).await?;
-    let (dataset_id, version) = (dataset.get(), pulled.version.get());
-    let mut record = PulledRecord {
+    let is_page = offset.is_some() || limit.is_some();
+    let record = PulledRecord {
         ok: true,
-        dataset_id,
-        version,
+        dataset_id: dataset.get(),
+        version: pulled.version.get(),
         alt,
         etag: pulled.etag,
-        offset: None,
-        total_count: None,
-        next_offset: None,
+        offset: is_page.then_some(offset.unwrap_or(0)),
+        total_count: is_page.then_some(pulled.total_count),
+        next_offset: is_page.then_some(pulled.next_offset),
     };
-    if offset.is_some() || limit.is_some() {
-        record.offset = Some(offset.unwrap_or(0));
-        record.total_count = Some(pulled.total_count);
-        record.next_offset = Some(pulled.next_offset);
-    }
     Ok(PulledEntities { record, entities: pulled.entities, has_alternate: pulled.has_alternate })
 }
 
-pub(super) static PUSH: Endpoint =
-    Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
-        on(method, push_alt_version)
-    })
-    .summary("Saves a version's alternate, unless the alternate has changed since your pull")
-    .description(
-        "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
-         alternate has changed in the meantime, strata returns 409, and you must pull again.",
-    )
-    .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
-    .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
-    .errors(&[404, 409, 422, 503]);
-
-static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
+static PUSH: Endpoint = Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
+    on(method, push_alt_version)
+})
+.summary("Saves a version's alternate, unless the alternate has changed since your pull")
+.description(
+    "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
+     alternate has changed in the meantime, strata returns 409, and you must pull again.",
+)
+.input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
+.answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
+.errors(&[404, 409, 422, 503]);
 
 /// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
 /// came and can be used, and the etag is the version's.
 async fn push_alt_version(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
-    if !body::is_json(request.headers()) {
-        return Err(CallError::NotJson.into());
-    }
-    body::check_announced(&app, request.body(), 0)?;
-    body::check_query(request.uri())?;
-    Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
+    Ok(Json(push(&app, &user, pushed_body(&app, request)?).await?))
 }
 
 /// The common part of both ways of pushing, given the body of the call.
@@ -211,14 +201,85 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let pushed = app.ingest().receive(user.id, body, &BESIDE).await.map_err(AlternateError::from)?;
+    static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
+    Ok(PushAnswer::from(&save_entities(app, user, body, &BESIDE).await?))
+}
+
+/// The body of a call that sends entities, before any of it is read.
+fn pushed_body(app: &App, request: Request) -> Result<BodyDataStream, CallError> {
+    if !body::is_json(request.headers()) {
+        return Err(CallError::NotJson);
+    }
+    body::check_announced(app, request.body(), 0)?;
+    body::check_query(request.uri())?;
+    Ok(request.into_body().into_data_stream())
+}
+
+/// Saves the entities of a body as an alternate. If the members `beside` them include an etag, it must be the
+/// version's.
+async fn save_entities<S, E>(
+    app: &App,
+    user: &User,
+    body: S,
+    beside: &'static [&'static str],
+) -> Result<catalog::VersionRecord, HttpError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    let pushed = app.ingest().receive(user.id, body, beside).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
-    let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
-    let missing = || CallError::field(ETAG_MEMBER, "missing; valid: the etag that pull_for_edit returned");
-    let etag = etag.ok_or_else(missing)?;
-    let saved = app.datasets().save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
-    Ok(PushAnswer::from(&saved))
+    let mut etag = None;
+    if beside.contains(&ETAG_MEMBER) {
+        etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
+        if etag.is_none() {
+            return Err(CallError::field(ETAG_MEMBER, "missing; valid: the etag that pull_for_edit returned").into());
+        }
+    }
+    Ok(app.datasets().save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
+}
+
+/// A member beside the entities that must be a positive integer.
+fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
+    let problem = match members.integer(name).map_err(HttpError::Entities)? {
+        Some(0) => "0 is not valid; valid: a positive integer",
+        Some(number) => return Ok(number),
+        None => "missing; valid: a positive integer",
+    };
+    Err(CallError::field(name, problem).into())
+}
+
+static SAVE: Endpoint =
+    Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))
+        .summary("Saves a version's alternate, replacing any previous alternate")
+        .description(
+            "The entities replace the whole alternate, and the version itself does not change. To avoid overwriting \
+             another user's changes, use `POST /agent/push_alt_version` instead.",
+        )
+        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
+        .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
+        .errors(&[404, 409, 422, 503]);
+
+/// As [`push_alt_version`], without an etag.
+async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<SavedAnswer> {
+    static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
+    let saved = save_entities(&app, &user, pushed_body(&app, request)?, &BESIDE).await?;
+    Ok(Json(SavedAnswer::new(VersionRecord::from(&saved), alt_entity_count(&saved))))
+}
+
+static DELETE: Endpoint =
+    Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, |method| on(method, delete))
+        .summary("Deletes the alternate of a version")
+        .description("After the deletion, queries of the alternate return 404. The version itself does not change.")
+        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION]))
+        .answer(Answer::record::<VersionAnswer>("The updated version."))
+        .errors(&[404]);
+
+async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<VersionAnswer> {
+    let dataset = fields.dataset_id()?;
+    let deleted = app.datasets().delete_alternate(&user, dataset, fields.version(VERSION_NAME)?).await?;
+    Ok(Json(VersionAnswer::from(&deleted)))
 }
 
 /// The response to a pull, in addition to the entities.
@@ -247,23 +308,34 @@ pub(crate) struct PulledRecord {
     pub next_offset: Option<Option<u64>>,
 }
 
-/// The response after an alternate is pushed or edited.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PushAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The version.
-    pub version: VersionRecord,
-    /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the entities
-    /// of the version itself.
-    pub alt_entity_count: u64,
-    /// The etag for the next push.
-    pub etag: String,
+answers! {
+    /// The response after an alternate is saved.
+    SavedAnswer {
+        /// The version.
+        version: VersionRecord,
+        /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
+        /// entities of the version itself.
+        alt_entity_count: u64,
+    }
+
+    /// The response after an alternate is pushed or edited.
+    pub(crate) PushAnswer {
+        /// The version.
+        version: VersionRecord,
+        /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
+        /// entities of the version itself.
+        alt_entity_count: u64,
+        /// The etag for the next push.
+        etag: String,
+    }
+}
+
+fn alt_entity_count(saved: &catalog::VersionRecord) -> u64 {
+    saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
 }
 
 impl From<&catalog::VersionRecord> for PushAnswer {
     fn from(saved: &catalog::VersionRecord) -> Self {
-        let (version, etag) = (VersionRecord::from(saved), alternate_etag(&saved.version));
-        PushAnswer { ok: true, version, alt_entity_count: alt_entity_count(saved), etag }
+        PushAnswer::new(saved.into(), alt_entity_count(saved), alternate_etag(&saved.version))
     }
 }

@@ -7,7 +7,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde_json::json;
-use strata_service::{App, Explanation, Holder, IgnoredParameter};
+use strata_service::{App, Explanation, IgnoredParameter, Principal};
 
 use super::{Caller, QueryString, fields};
 use crate::description::{self, TEXT};
@@ -59,7 +59,7 @@ async fn explain(
     let own = names(EXPLAIN_READ.parameters());
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let principal = Holder::User(user.id);
+    let principal = Principal::User(user.id);
     let reads = app.reads().clone();
     let explained = async move {
         let explanation = reads.explain(Some(&user), dataset, version, request, ignored).await?;

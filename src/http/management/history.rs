@@ -13,10 +13,12 @@ use strata_types::scope::Scope;
 use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
 
-use super::records::{AttemptRecord, time};
+use super::records::{AttemptRecord, answers, time};
 use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::CallError;
+
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&ATTEMPTS, &DELIVERIES, &USAGE];
 
 const DAYS: u64 = 30;
 
@@ -25,14 +27,12 @@ const AFTER: Field = Field::optional("after", FieldKind::Positive, || json!(1000
 const LIMIT: Field = Field::optional("limit", FieldKind::Positive, || json!(100))
     .about("The maximum number of entries to return. The default and the maximum are both 1,000.");
 
-/// The page that a query asks for: the `id` before it, and how many entries.
-fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
+fn limit(fields: &Fields) -> Result<u32, CallError> {
     const MOST: u32 = limits::HISTORY as u32;
-    let limit = query.limit(MOST, MOST)?;
-    Ok((query.optional_positive("after")?, limit))
+    fields.limit(MOST, MOST)
 }
 
-pub(super) static ATTEMPTS: Endpoint =
+static ATTEMPTS: Endpoint =
     Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, |method| on(method, attempts))
         .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
         .description(
@@ -46,13 +46,15 @@ pub(super) static ATTEMPTS: Endpoint =
         .errors(&[404]);
 
 async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
-    let (id, (after, limit)) = (fields.dataset_id()?, page(&fields)?);
-    let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
+    let id = fields.dataset_id()?;
+    let limit = limit(&fields)?;
+    let after = fields.optional_positive("after")?.map(AttemptId::new);
+    let attempts = app.datasets().attempts(&user, id, after, limit).await?;
     let past = |attempt: &Attempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
-    Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(past).collect() }))
+    Ok(Json(AttemptsAnswer::new(attempts.iter().map(past).collect())))
 }
 
-pub(super) static DELIVERIES: Endpoint =
+static DELIVERIES: Endpoint =
     Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, |method| on(method, deliveries))
         .summary("Lists the last 1,000 webhook deliveries of a dataset, newest first")
         .description(
@@ -66,28 +68,29 @@ pub(super) static DELIVERIES: Endpoint =
         .errors(&[404]);
 
 async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<DeliveriesAnswer> {
-    let (id, (after, limit)) = (fields.dataset_id()?, page(&fields)?);
-    let deliveries = app.webhooks().deliveries(&caller.user, id, after.map(VersionNumber::new), limit).await?;
+    let id = fields.dataset_id()?;
+    let limit = limit(&fields)?;
+    let after = fields.optional_positive("after")?.map(VersionNumber::new);
+    let deliveries = app.webhooks().deliveries(&caller.user, id, after, limit).await?;
     let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, caller.scope)).collect();
-    Ok(Json(DeliveriesAnswer { ok: true, deliveries }))
+    Ok(Json(DeliveriesAnswer::new(deliveries)))
 }
 
-pub(super) static USAGE: Endpoint =
-    Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
-        .summary("Returns the daily number of queries of a dataset, newest day first")
-        .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
-        .input(Input::Query(&[
-            fields::DATASET_ID,
-            Field::optional("days", FieldKind::Positive, || json!(7))
-                .about("The number of days to return, including today. The default is 30, and the maximum is 400."),
-        ]))
-        .answer(Answer::record::<UsageAnswer>("The days on which the dataset was queried."))
-        .errors(&[404]);
+static USAGE: Endpoint = Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
+    .summary("Returns the daily number of queries of a dataset, newest day first")
+    .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
+    .input(Input::Query(&[
+        fields::DATASET_ID,
+        Field::optional("days", FieldKind::Positive, || json!(7))
+            .about("The number of days to return, including today. The default is 30, and the maximum is 400."),
+    ]))
+    .answer(Answer::record::<UsageAnswer>("The days on which the dataset was queried."))
+    .errors(&[404]);
 
 async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<UsageAnswer> {
-    let (id, days) = (fields.dataset_id()?, fields.optional_positive("days")?.unwrap_or(DAYS));
-    let usage = app.usage().days(&user, id, days).await?;
-    Ok(Json(UsageAnswer { ok: true, usage: usage.iter().map(UsageRecord::from).collect() }))
+    let id = fields.dataset_id()?;
+    let usage = app.usage().days(&user, id, fields.optional_positive("days")?.unwrap_or(DAYS)).await?;
+    Ok(Json(UsageAnswer::new(usage.iter().map(UsageRecord::from).collect())))
 }
 
 /// An attempt to refresh a dataset, with its ID.
@@ -98,15 +101,6 @@ struct PastAttempt {
     /// The attempt.
     #[serde(flatten)]
     attempt: AttemptRecord,
-}
-
-/// A response that contains refresh attempts, newest first.
-#[derive(Serialize, ToSchema)]
-struct AttemptsAnswer {
-    /// Always true.
-    ok: bool,
-    /// The attempts.
-    attempts: Vec<PastAttempt>,
 }
 
 /// A webhook delivery.
@@ -152,15 +146,6 @@ impl DeliveryRecord {
     }
 }
 
-/// A response that contains deliveries, newest first.
-#[derive(Serialize, ToSchema)]
-struct DeliveriesAnswer {
-    /// Always true.
-    ok: bool,
-    /// The deliveries.
-    deliveries: Vec<DeliveryRecord>,
-}
-
 /// The queries of a dataset on one day.
 #[derive(Serialize, ToSchema)]
 struct UsageRecord {
@@ -190,11 +175,22 @@ impl From<&DayUsage> for UsageRecord {
     }
 }
 
-/// A response that contains the days on which a dataset was queried, newest first.
-#[derive(Serialize, ToSchema)]
-struct UsageAnswer {
-    /// Always true.
-    ok: bool,
-    /// The days.
-    usage: Vec<UsageRecord>,
+answers! {
+    /// A response that contains refresh attempts, newest first.
+    AttemptsAnswer {
+        /// The attempts.
+        attempts: Vec<PastAttempt>,
+    }
+
+    /// A response that contains deliveries, newest first.
+    DeliveriesAnswer {
+        /// The deliveries.
+        deliveries: Vec<DeliveryRecord>,
+    }
+
+    /// A response that contains the days on which a dataset was queried, newest first.
+    UsageAnswer {
+        /// The days.
+        usage: Vec<UsageRecord>,
+    }
 }

@@ -15,7 +15,7 @@ use strata_types::limits;
 use utoipa::ToSchema;
 
 use super::QueryString;
-use super::records::time;
+use super::records::{answers, time};
 use crate::description::headers::{CORS, RATE};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::HttpError;
@@ -63,21 +63,12 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
         rate::admit(&app, client, Bucket::Public, &mut headers).await?;
         let found = app.datasets().listed(client, text, after, limit).await?;
         let datasets = found.iter().map(ListedDataset::from).collect();
-        Ok(Json(ListingsAnswer { ok: true, datasets }).into_response())
+        Ok(Json(ListingsAnswer::new(datasets)).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
     cors::allow(&mut headers);
     response.headers_mut().extend(headers);
     response
-}
-
-/// A response that contains the listed datasets, ordered by ID.
-#[derive(Serialize, ToSchema)]
-struct ListingsAnswer {
-    /// Always true.
-    ok: bool,
-    /// The datasets.
-    datasets: Vec<ListedDataset>,
 }
 
 /// A dataset, as anyone can see it.
@@ -118,5 +109,13 @@ impl From<&Listing> for ListedDataset {
             file_size_bytes: active.file.size_bytes,
             refreshed_at: time(*refreshed_at),
         }
+    }
+}
+
+answers! {
+    /// A response that contains the listed datasets, ordered by ID.
+    ListingsAnswer {
+        /// The datasets.
+        datasets: Vec<ListedDataset>,
     }
 }

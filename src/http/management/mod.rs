@@ -3,28 +3,24 @@
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
 //! then 415, 413 and 400 by `Fields`; then each field, 404 for what they name, and the rest.
 //!
-//! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS`. To add a field, write its
-//! `Field` in the endpoint's input, and take it in the handler.
+//! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS` of its module, or in
+//! `endpoints`. To add a field, write its `Field` in the endpoint's input, and take it in the handler.
 //!
 //! | Module | Holds |
 //! |---|---|
 //! | `caller` | who calls: session cookie or API token, and the protection against forged calls |
-//! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
+//! | `body`, `fields` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what endpoints of several modules answer with |
-//! | `fields` | fields that endpoints of several modules take |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks`, `history` | the operations |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `explain`, `diffs`, `edits`, `webhooks`, `history` | the operations |
 //! | `alternate_edits` | the operation that edits an alternate by position |
 //! | `ping` | `/ping/{token}`: a refresh without a session |
-//! | `diff_schemas` | what a diff holds, for the document |
 //! | `profile` | what a version contains; everybody's, for public datasets |
 //! | `listings` | the public datasets that their owners list; everybody's |
 
 pub(super) mod alternate_edits;
-mod alternates;
 pub(super) mod body;
 mod caller;
 mod datasets;
-mod diff_schemas;
 mod diffs;
 pub(super) mod edits;
 mod explain;
@@ -33,7 +29,6 @@ mod history;
 pub(super) mod listings;
 mod ping;
 pub(super) mod profile;
-mod query;
 pub mod records;
 mod refresh;
 pub(super) mod sessions;
@@ -53,7 +48,7 @@ pub use diffs::DiffCall;
 use super::endpoint::{self, Endpoint};
 use super::error::HttpError;
 pub(super) use super::headers::base_url::BaseUrl;
-use query::QueryString;
+use fields::QueryString;
 use strata_service::App;
 
 type JsonResult<T> = Result<Json<T>, HttpError>;
@@ -61,48 +56,11 @@ type JsonResult<T> = Result<Json<T>, HttpError>;
 pub(crate) const DATASET_ID: &str = "dataset_id";
 
 /// Every endpoint, in the order in which tools show their groups.
-static ENDPOINTS: [&Endpoint; 37] = [
-    &sessions::LOGIN,
-    &sessions::LOGOUT,
-    &sessions::ME,
-    &sessions::LIST,
-    &sessions::END,
-    &sessions::PASSWORD,
-    &tokens::CREATE,
-    &tokens::DELETE,
-    &tokens::LIST,
-    &datasets::CREATE,
-    &datasets::UPDATE,
-    &datasets::DELETE,
-    &datasets::LIST,
-    &datasets::VIEW,
-    &datasets::ROTATE_KEY,
-    &datasets::ROTATE_PING,
-    &datasets::ROLLBACK,
-    &datasets::UNPIN,
-    &datasets::UNFREEZE,
-    &datasets::CLONE,
-    &listings::DATASETS,
-    &refresh::REFRESH,
-    &ping::PING,
-    &profile::PROFILE,
-    &explain::EXPLAIN_READ,
-    &diffs::DIFF,
-    &alternates::SAVE,
-    &alternates::DELETE,
-    &alternate_edits::EDIT,
-    &edits::PULL,
-    &edits::PUSH,
-    &webhooks::REGISTER,
-    &webhooks::DELETE,
-    &webhooks::VIEW,
-    &history::ATTEMPTS,
-    &history::DELIVERIES,
-    &history::USAGE,
-];
-
 pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    ENDPOINTS.into_iter()
+    const SINGLE: &[&Endpoint] =
+        &[&listings::DATASETS, &refresh::REFRESH, &ping::PING, &profile::PROFILE, &explain::EXPLAIN_READ, &diffs::DIFF];
+    let first = [sessions::ENDPOINTS, tokens::ENDPOINTS, datasets::ENDPOINTS, SINGLE];
+    first.into_iter().chain([edits::ENDPOINTS, webhooks::ENDPOINTS, history::ENDPOINTS]).flatten().copied()
 }
 
 pub(super) fn routes() -> Router<App> {

@@ -6,12 +6,11 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use serde::Serialize;
 use serde_json::json;
-use strata_service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
-use utoipa::ToSchema;
+use strata_service::{App, Bucket, Principal, ProfileRequest, VersionProfile};
 
 use super::caller::AnyCaller;
+use super::records::answers;
 use super::{QueryString, fields};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::HttpError;
@@ -52,13 +51,13 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
         let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
         rate::admit(&app, client, bucket, &mut headers).await?;
-        let principal = user.as_ref().map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
+        let principal = user.as_ref().map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
         let reads = app.reads().clone();
         let user = user.clone();
         let profile = async move {
             let caller = user.as_ref();
             let profile = reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await?;
-            Ok(Json(ProfileAnswer { ok: true, profile: profile.without_spreads() }).into_response())
+            Ok(Json(ProfileAnswer::new(profile.without_spreads())).into_response())
         };
         large_responses::built(&app, principal, profile).await
     };
@@ -70,11 +69,10 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
     response
 }
 
-/// A response that contains a profile.
-#[derive(Serialize, ToSchema)]
-struct ProfileAnswer {
-    /// Always true.
-    ok: bool,
-    /// The profile.
-    profile: VersionProfile,
+answers! {
+    /// A response that contains a profile.
+    ProfileAnswer {
+        /// The profile.
+        profile: VersionProfile,
+    }
 }

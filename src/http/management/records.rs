@@ -14,7 +14,27 @@ use utoipa::ToSchema;
 use super::{BaseUrl, JsonResult};
 use crate::endpoint::Answer;
 
-/// A time as records show it.
+/// Makes responses: records with `ok`, which is always true, and members of their own.
+macro_rules! answers {
+    ($($(#[$about:meta])* $vis:vis $name:ident { $($(#[$attribute:meta])* $member:ident: $type:ty),+ $(,)? })+) => { $(
+        $(#[$about])*
+        #[derive(serde::Serialize, utoipa::ToSchema)]
+        $vis struct $name {
+            /// Always true.
+            ok: bool,
+            $( $(#[$attribute])* $member: $type, )+
+        }
+
+        impl $name {
+            $vis fn new($($member: $type),+) -> Self {
+                Self { ok: true, $($member),+ }
+            }
+        }
+    )+ };
+}
+
+pub(super) use answers;
+
 pub(crate) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
@@ -184,20 +204,25 @@ impl DatasetRecord {
     }
 }
 
-/// A response that contains a dataset.
-#[derive(Serialize, ToSchema)]
-pub struct DatasetAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The dataset.
-    pub dataset: DatasetRecord,
+answers! {
+    /// A response that contains a dataset.
+    pub(super) DatasetAnswer {
+        /// The dataset.
+        dataset: DatasetRecord,
+    }
+
+    /// A response that contains a version.
+    pub(super) VersionAnswer {
+        /// The version.
+        version: VersionRecord,
+    }
 }
 
 pub(super) type DatasetResult = JsonResult<DatasetAnswer>;
 
 impl DatasetAnswer {
-    pub(crate) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
-        DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, base) }
+    pub(super) fn from_owned(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
+        DatasetAnswer::new(DatasetRecord::new(owned, base))
     }
 }
 
@@ -233,17 +258,8 @@ impl From<&CatalogVersion> for VersionRecord {
     }
 }
 
-/// A response that contains a version.
-#[derive(Serialize, ToSchema)]
-pub struct VersionAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The version.
-    pub version: VersionRecord,
-}
-
 impl From<&CatalogVersion> for VersionAnswer {
     fn from(record: &CatalogVersion) -> Self {
-        VersionAnswer { ok: true, version: record.into() }
+        VersionAnswer::new(record.into())
     }
 }

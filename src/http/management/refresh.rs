@@ -19,19 +19,16 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::routing::on;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
-use serde::Serialize;
 use serde_json::{Value, json};
 use strata_ingest::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
 use strata_service::{App, Push, RefreshError, Refreshed};
 use strata_types::ids::DatasetId;
 use strata_types::limits::BRACKET_WITHIN_BYTES;
 use strata_types::source::SourceFormat;
-use utoipa::ToSchema;
 
 use super::body::OBJECT_FORM;
-use super::records::VersionRecord;
-use super::{Caller, Fields, QueryString, body, fields};
-use super::{DATASET_ID, JsonResult};
+use super::records::{VersionRecord, answers};
+use super::{Caller, DATASET_ID, Fields, JsonResult, QueryString, body, fields};
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::error::CallError;
 
@@ -76,17 +73,16 @@ pub(super) static REFRESH: Endpoint =
         .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
         .errors(&[404, 409, 422, 502, 503]);
 
-/// A response that contains a new version.
-#[derive(Serialize, ToSchema)]
-struct RefreshAnswer {
-    /// Always true.
-    ok: bool,
-    /// The version.
-    version: VersionRecord,
-    /// Possible mistakes in the source, such as an unexpected cell separator, as sentences for humans. Warnings never
-    /// prevent a new version. Omitted if there are none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
+answers! {
+    /// A response that contains a new version.
+    RefreshAnswer {
+        /// The version.
+        version: VersionRecord,
+        /// Possible mistakes in the source, such as an unexpected cell separator, as sentences for humans. Warnings
+        /// never prevent a new version. Omitted if there are none.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    }
 }
 
 /// The handler. Answers when the refresh is over; a client that leaves does not cancel it.
@@ -146,7 +142,8 @@ async fn refresh(
         None => {
             let are_lines = enveloped && has_objects_as_lines(&taken.head);
             let may_be_document = enveloped && query_names_dataset;
-            let (content_type, body) = (announced.content_type, taken.into_stream());
+            let content_type = announced.content_type;
+            let body = taken.into_stream();
             let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
             let push = Push { dataset, body, content_type, name: None, format, infer_types, enveloped };
             let pushed = app.refreshes().push(user.id, push).await;
@@ -162,7 +159,7 @@ async fn refresh(
             })?
         }
     };
-    Ok(Json(RefreshAnswer { ok: true, version: (&record).into(), warnings }))
+    Ok(Json(RefreshAnswer::new((&record).into(), warnings)))
 }
 
 /// What to do with JSON lines that are announced as JSON, and were taken for the object with `entities`.

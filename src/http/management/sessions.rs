@@ -11,38 +11,39 @@ use cookie::time::Duration;
 use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
-use strata_service::{App, Holder, LoggedIn, OwnedSession};
+use strata_service::{App, LoggedIn, OwnedSession, Principal};
 use strata_types::limits;
 use strata_types::secret::Secret;
 use strata_types::user::User;
 use utoipa::ToSchema;
 
 use super::caller::{SESSION_COOKIE, session_id};
-use super::records::{DONE, Done, time};
+use super::records::{DONE, Done, answers, time};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, body};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::{CallError, HttpError};
 use crate::headers::base_url::has_foreign_origin;
 use crate::headers::client_ip;
 
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME, &LIST, &END, &PASSWORD];
+
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
 const USER: Answer = Answer::record::<UserAnswer>("The user and the user's plan.");
 
-pub(super) static LOGIN: Endpoint =
-    Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
-        .summary("Starts a session and returns its ID in the cookie `strata_session`")
-        .description(
-            "Send the cookie with your subsequent requests. Programs should use an API token instead. After several \
+static LOGIN: Endpoint = Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
+    .summary("Starts a session and returns its ID in the cookie `strata_session`")
+    .description(
+        "Send the cookie with your subsequent requests. Programs should use an API token instead. After several \
              wrong passwords in a row, you must wait before you can try again.",
-        )
-        .callers(Callers::Anybody)
-        .input(Input::Body(&[
-            Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The user's email address."),
-            Field::required("password", FieldKind::Text, || json!("a password")).about("The user's password."),
-        ]))
-        .answer(Answer { headers: &[&["Set-Cookie"]], ..USER })
-        .errors(&[401, 403, 429, 503]);
+    )
+    .callers(Callers::Anybody)
+    .input(Input::Body(&[
+        Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The user's email address."),
+        Field::required("password", FieldKind::Text, || json!("a password")).about("The user's password."),
+    ]))
+    .answer(Answer { headers: &[&["Set-Cookie"]], ..USER })
+    .errors(&[401, 403, 429, 503]);
 
 async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
@@ -67,8 +68,9 @@ pub async fn sign_in(
     headers: &mut HeaderMap,
 ) -> Result<User, HttpError> {
     let before = session_id(&head.headers);
-    let (client, origin) = (client_ip::of(head, app), client_ip::session_origin(head, app));
-    let LoggedIn { user, session_id } = app.logins().log_in(client, credentials, &origin, before.as_deref()).await?;
+    let origin = client_ip::session_origin(head, app);
+    let logged_in = app.logins().log_in(client_ip::of(head, app), credentials, &origin, before.as_deref()).await?;
+    let LoggedIn { user, session_id } = logged_in;
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
     let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
     set_cookie(headers, session_id.expose(), Duration::seconds(longest_s), &BaseUrl::of(head, app));
@@ -79,12 +81,11 @@ pub(crate) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
     set_cookie(headers, "", Duration::ZERO, base);
 }
 
-pub(super) static LOGOUT: Endpoint =
-    Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
-        .summary("Ends the current session")
-        .description("strata also clears the cookie. Your other sessions and your tokens stay valid.")
-        .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
-        .errors(&[400, 408, 413]);
+static LOGOUT: Endpoint = Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
+    .summary("Ends the current session")
+    .description("strata also clears the cookie. Your other sessions and your tokens stay valid.")
+    .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
+    .errors(&[400, 408, 413]);
 
 /// A body is not needed. One that is JSON has no fields.
 async fn logout(
@@ -95,7 +96,7 @@ async fn logout(
 ) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     if body::is_json(&head.headers) {
-        let (bytes, _) = body::collect(&app, Holder::User(user.id), body, LOGIN_BYTES).await?;
+        let (bytes, _) = body::collect(&app, Principal::User(user.id), body, LOGIN_BYTES).await?;
         if !bytes.is_empty() {
             Fields::of_body(body::members(&bytes)?, None, &LOGOUT)?;
         }
@@ -108,7 +109,7 @@ async fn logout(
     Ok(response)
 }
 
-pub(super) static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
+static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
     .summary("Returns the authenticated user")
     .description("Use this operation to check whether a token or session is valid.")
     .answer(USER);
@@ -117,32 +118,30 @@ async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
     Ok(Json(UserAnswer::from(&user)))
 }
 
-pub(super) static LIST: Endpoint =
-    Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
-        .summary("Lists your sessions, newest first")
-        .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
-        .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
+static LIST: Endpoint = Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
+    .summary("Lists your sessions, newest first")
+    .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
+    .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
 
 async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResult<SessionsAnswer> {
     let sessions = app.sessions().list(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
-    Ok(Json(SessionsAnswer { ok: true, sessions: sessions.into_iter().map(SessionRecord::from).collect() }))
+    Ok(Json(SessionsAnswer::new(sessions.into_iter().map(SessionRecord::from).collect())))
 }
 
-pub(super) static END: Endpoint =
-    Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
-        .summary("Ends one of your sessions")
-        .description("The cookie of the session stops working immediately.")
-        .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
-            .about("The ID of the session, from `/session/list`.")]))
-        .answer(DONE)
-        .errors(&[404]);
+static END: Endpoint = Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
+    .summary("Ends one of your sessions")
+    .description("The cookie of the session stops working immediately.")
+    .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
+        .about("The ID of the session, from `/session/list`.")]))
+    .answer(DONE)
+    .errors(&[404]);
 
 async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.sessions().end_listed(&user, fields.text("id")?).await?;
     Ok(Json(Done::OK))
 }
 
-pub(super) static PASSWORD: Endpoint =
+static PASSWORD: Endpoint =
     Endpoint::post("/account/password", "changePassword", Group::Accounts, |method| on(method, password))
         .summary("Changes your password and ends all other sessions; tokens remain valid")
         .description("If `old` is wrong, strata returns 403 and counts a failed login.")
@@ -155,7 +154,8 @@ pub(super) static PASSWORD: Endpoint =
         .errors(&[429, 503]);
 
 async fn password(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<UserAnswer> {
-    let (old, new) = (fields.text("old")?, fields.text("new")?);
+    let old = fields.text("old")?;
+    let new = fields.text("new")?;
     let session = caller.session.as_ref().map(Secret::expose);
     app.logins().change_password(caller.client, &caller.user, old, new, session).await?;
     Ok(Json(UserAnswer::from(&caller.user)))
@@ -191,18 +191,27 @@ struct SessionRecord {
 
 impl From<OwnedSession> for SessionRecord {
     fn from(session: OwnedSession) -> Self {
-        let (created_at, last_used_at) = (time(session.created_at), time(session.last_used_at));
-        SessionRecord { id: session.id, created_at, last_used_at, current: session.is_current }
+        SessionRecord {
+            id: session.id,
+            created_at: time(session.created_at),
+            last_used_at: time(session.last_used_at),
+            current: session.is_current,
+        }
     }
 }
 
-/// A response that contains your sessions, newest first.
-#[derive(Serialize, ToSchema)]
-struct SessionsAnswer {
-    /// Always true.
-    ok: bool,
-    /// The sessions.
-    sessions: Vec<SessionRecord>,
+answers! {
+    /// A response that contains your sessions, newest first.
+    SessionsAnswer {
+        /// The sessions.
+        sessions: Vec<SessionRecord>,
+    }
+
+    /// A response that contains a user.
+    UserAnswer {
+        /// The user.
+        user: UserRecord,
+    }
 }
 
 /// A user.
@@ -217,18 +226,9 @@ struct UserRecord {
     created_at: String,
 }
 
-/// A response that contains a user.
-#[derive(Serialize, ToSchema)]
-struct UserAnswer {
-    /// Always true.
-    ok: bool,
-    /// The user.
-    user: UserRecord,
-}
-
 impl From<&User> for UserAnswer {
     fn from(user: &User) -> Self {
-        let (email, created_at) = (user.email.clone(), time(user.created_at));
-        UserAnswer { ok: true, user: UserRecord { email, plan: user.plan.name(), created_at } }
+        let email = user.email.clone();
+        UserAnswer::new(UserRecord { email, plan: user.plan.name(), created_at: time(user.created_at) })
     }
 }

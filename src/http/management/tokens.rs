@@ -11,34 +11,35 @@ use strata_types::limits::TOKEN_LIFETIME_S;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
-use super::records::{DONE, Done, time};
+use super::records::{DONE, Done, answers, time};
 use super::{Caller, Fields, JsonResult};
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
 
 const NAME: Field =
     Field::required("name", FieldKind::Text, || json!("ci")).about("The name of the token, unique among your tokens.");
 
-pub(super) static CREATE: Endpoint =
-    Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
-        .summary("Creates an API token, which strata shows only once")
-        .description(
-            "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
+static CREATE: Endpoint = Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
+    .summary("Creates an API token, which strata shows only once")
+    .description(
+        "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
              a token with the scope `read`.",
-        )
-        .input(Input::Body(&[
-            NAME,
-            Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
-                .about(
-                    "What the token allows: `read` allows only operations that change nothing, and `write` (the \
+    )
+    .input(Input::Body(&[
+        NAME,
+        Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
+            .about(
+                "What the token allows: `read` allows only operations that change nothing, and `write` (the \
                      default) allows all operations.",
-                ),
-            Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400)).about(
-                "The number of seconds until the token expires, at most 3,153,600,000. By default, the token never \
-                 expires.",
             ),
-        ]))
-        .answer(Answer::record::<TokenAnswer>("The token, which strata does not show again."))
-        .errors(&[409]);
+        Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400)).about(
+            "The number of seconds until the token expires, at most 3,153,600,000. By default, the token never \
+                 expires.",
+        ),
+    ]))
+    .answer(Answer::record::<TokenAnswer>("The token, which strata does not show again."))
+    .errors(&[409]);
 
 async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<TokenAnswer> {
     let name = fields.text("name")?;
@@ -46,16 +47,11 @@ async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     let expires_in_s = fields.optional_positive("expires_in_s")?;
     let (token, grant) = app.accounts().create_token(&user, name, scope, expires_in_s).await?;
     let Grant { scope, expires_at } = grant;
-    Ok(Json(TokenAnswer {
-        ok: true,
-        token: token.expose().to_owned(),
-        name: name.to_owned(),
-        scope: scope.name(),
-        expires_at: expires_at.map(time),
-    }))
+    let token = token.expose().to_owned();
+    Ok(Json(TokenAnswer::new(token, name.to_owned(), scope.name(), expires_at.map(time))))
 }
 
-pub(super) static DELETE: Endpoint =
+static DELETE: Endpoint =
     Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, |method| on(method, delete))
         .summary("Deletes an API token, which stops working immediately")
         .description("Programs that still use the token get 401.")
@@ -68,33 +64,37 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(Done::OK))
 }
 
-pub(super) static LIST: Endpoint =
-    Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
-        .summary("Lists your API tokens, ordered by name")
-        .description("Expired tokens remain in the list until you create another token.")
-        .answer(Answer::record::<TokensAnswer>(
-            "The names, times, and scopes of the tokens, but not the tokens themselves.",
-        ));
+static LIST: Endpoint = Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
+    .summary("Lists your API tokens, ordered by name")
+    .description("Expired tokens remain in the list until you create another token.")
+    .answer(Answer::record::<TokensAnswer>(
+        "The names, times, and scopes of the tokens, but not the tokens themselves.",
+    ));
 
 async fn list(Caller(user): Caller, State(app): State<App>, _: Fields) -> JsonResult<TokensAnswer> {
     let tokens = app.accounts().tokens(&user).await?;
-    Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
+    Ok(Json(TokensAnswer::new(tokens.into_iter().map(TokenRecord::from).collect())))
 }
 
-/// A new API token, which strata shows only once.
-#[derive(Serialize, ToSchema)]
-struct TokenAnswer {
-    /// Always true.
-    ok: bool,
-    /// The token.
-    token: String,
-    /// The name of the token.
-    name: String,
-    /// The scope: `read` or `write`.
-    scope: &'static str,
-    /// When the token expires, or null if it never expires.
-    #[schema(format = DateTime)]
-    expires_at: Option<String>,
+answers! {
+    /// A new API token, which strata shows only once.
+    TokenAnswer {
+        /// The token.
+        token: String,
+        /// The name of the token.
+        name: String,
+        /// The scope: `read` or `write`.
+        scope: &'static str,
+        /// When the token expires, or null if it never expires.
+        #[schema(format = DateTime)]
+        expires_at: Option<String>,
+    }
+
+    /// A response that contains your API tokens, ordered by name.
+    TokensAnswer {
+        /// The tokens.
+        tokens: Vec<TokenRecord>,
+    }
 }
 
 /// An API token, without its secret.
@@ -117,17 +117,12 @@ struct TokenRecord {
 
 impl From<ApiToken> for TokenRecord {
     fn from(token: ApiToken) -> Self {
-        let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
-        let (scope, expires_at) = (token.grant.scope.name(), token.grant.expires_at.map(time));
-        TokenRecord { name: token.name, created_at, last_used_at, scope, expires_at }
+        TokenRecord {
+            name: token.name,
+            created_at: time(token.created_at),
+            last_used_at: token.last_used_at.map(time),
+            scope: token.grant.scope.name(),
+            expires_at: token.grant.expires_at.map(time),
+        }
     }
-}
-
-/// A response that contains your API tokens, ordered by name.
-#[derive(Serialize, ToSchema)]
-struct TokensAnswer {
-    /// Always true.
-    ok: bool,
-    /// The tokens.
-    tokens: Vec<TokenRecord>,
 }

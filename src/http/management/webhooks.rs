@@ -17,7 +17,9 @@ use super::{Caller, Fields, Identified, JsonResult, fields};
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
-pub(super) static REGISTER: Endpoint =
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&REGISTER, &DELETE, &VIEW];
+
+static REGISTER: Endpoint =
     Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))
         .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
         .description(
@@ -35,12 +37,12 @@ pub(super) static REGISTER: Endpoint =
         .errors(&[404]);
 
 async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
-    let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
-    app.webhooks().register(&user, id, url, secret).await?;
+    let id = fields.dataset_id()?;
+    app.webhooks().register(&user, id, fields.text("url")?, fields.optional_text("secret")?).await?;
     Ok(Json(Done::OK))
 }
 
-pub(super) static DELETE: Endpoint =
+static DELETE: Endpoint =
     Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, |method| on(method, delete))
         .summary("Deletes the webhook of a dataset")
         .description(
@@ -56,15 +58,14 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(Done::OK))
 }
 
-pub(super) static VIEW: Endpoint =
-    Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
-        .summary("Returns the webhook of a dataset, if there is one")
-        .description("The response contains the time and status of the last delivery, but never the secret.")
-        .input(Input::Query(&[fields::DATASET_ID]))
-        .answer(Answer::record::<WebhookAnswer>(
-            "The webhook without its secret, or `has_webhook: false` if there is none.",
-        ))
-        .errors(&[404]);
+static VIEW: Endpoint = Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
+    .summary("Returns the webhook of a dataset, if there is one")
+    .description("The response contains the time and status of the last delivery, but never the secret.")
+    .input(Input::Query(&[fields::DATASET_ID]))
+    .answer(Answer::record::<WebhookAnswer>(
+        "The webhook without its secret, or `has_webhook: false` if there is none.",
+    ))
+    .errors(&[404]);
 
 async fn view(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<WebhookAnswer> {
     let webhook = app.webhooks().find(&caller.user, fields.dataset_id()?).await?;

@@ -101,7 +101,8 @@ async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
 }
 
 async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
-    let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
+    let query = arguments.optional_text("q")?;
+    let (after, limit) = page(&arguments)?;
     Datasets::check_listing_query(query)?;
     rate::admit(&caller.app, caller.client, Bucket::Public, &mut HeaderMap::new()).await?;
     let found = caller.app.datasets().listed(caller.client, query, after, limit + 1).await?;
@@ -112,14 +113,14 @@ async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
 /// one where there are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to
 /// its end.
 fn page_of<T, R: Serialize>(found: Vec<T>, limit: u32, record: impl Fn(&T) -> (DatasetId, R)) -> ToolResult {
-    let (all, mut bytes) = (found.len(), AROUND_BYTES);
+    let mut bytes = AROUND_BYTES;
     let fits = |(_, dataset): &(DatasetId, R)| {
         bytes += serde_json::to_string(dataset).map_or(0, |text| text.len()) + 1;
         bytes <= BYTES
     };
     let (ids, datasets): (Vec<DatasetId>, Vec<R>) =
         found.iter().map(record).take(limit as usize).take_while(fits).unzip();
-    let next_after = ids.last().filter(|_| ids.len() < all).map(|id| id.get());
+    let next_after = ids.last().filter(|_| ids.len() < found.len()).map(|id| id.get());
     tool::record(&Page { datasets, next_after }, BYTES, "Use a smaller limit.")
 }
 

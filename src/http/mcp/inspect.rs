@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use strata_diff::ChangeType;
 use strata_encode::ContentCoding;
 use strata_format::profile::{PathRecord, TypeCounts, ValueRecord};
-use strata_service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
+use strata_service::{DiffError, DiffForm, Principal, ProfileRequest, ReadError, VersionProfile};
 use strata_types::scope::Scope;
 use strata_types::{limits, similar};
 
@@ -96,16 +96,13 @@ fn lines(paths: &[PathRecord], entities: u64) -> Vec<String> {
             return lines;
         }
     }
-    let (mut lines, mut sum) = (Vec::new(), 0);
-    for path in paths {
-        let line = line(path, entities, 0);
-        sum += bytes(&line);
-        if sum > most && !lines.is_empty() {
-            break;
-        }
-        lines.push(line);
-    }
-    lines
+    let mut sum = 0;
+    let fits = |(index, line): &(usize, String)| {
+        sum += bytes(line);
+        sum <= most || *index == 0
+    };
+    let lines = paths.iter().map(|path| line(path, entities, 0)).enumerate().take_while(fits);
+    lines.map(|(_, line)| line).collect()
 }
 
 /// What is known of a path, with values of at most so many characters.
@@ -138,9 +135,8 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
         }
     };
     let range = |min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
-        let (min, max) = (min.as_ref()?, max.as_ref()?);
-        let about = |value: &ValueRecord| if value.estimated { "~" } else { "" };
-        Some(format!("{}{}..{}{}", about(min), shown(&min.value), about(max), shown(&max.value)))
+        let bound = |bound: &ValueRecord| format!("{}{}", if bound.estimated { "~" } else { "" }, shown(&bound.value));
+        Some(format!("{}..{}", bound(min.as_ref()?), bound(max.as_ref()?)))
     };
     let found = match path.top.first() {
         Some(top) if path.distinct.count <= 20 || top.count > entities / 10 => {
@@ -156,14 +152,15 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
 }
 
 async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
-    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let dataset = arguments.dataset_id()?;
+    let version = arguments.optional_selector("version")?;
     let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
     let below = arguments.optional_text("below")?;
     let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
     let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
     let details = arguments.optional_boolean("details")?.unwrap_or(false);
     let reservation =
-        caller.app.large_responses().reserve(Holder::User(caller.user.id)).await.map_err(ReadError::from)?;
+        caller.app.large_responses().reserve(Principal::User(caller.user.id)).await.map_err(ReadError::from)?;
     let reads = caller.app.reads().clone();
     let user = caller.user.clone();
     let client = caller.client;

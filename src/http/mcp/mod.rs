@@ -10,12 +10,11 @@
 //! |---|---|
 //! | `message` | the message that comes: what the protocol's implementation gets of it |
 //! | `server` | what the protocol asks: who this is, which tools there are, calling one |
-//! | `tools` | the one list of tools |
-//! | `tool` | what a tool is, its result, bounded, and why it has none |
+//! | `tool` | the one list of tools, what a tool is, its result, bounded, and why it has none |
 //! | `schemas` | the JSON Schemas of arguments and results |
 //! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
 //!
-//! To add a tool, write its function and its line in `tools::TOOLS`; the table of docs/guides/ai-agents.md follows from
+//! To add a tool, write its function and its line in `tool::TOOLS`; the table of docs/guides/ai-agents.md follows from
 //! it.
 
 mod datasets;
@@ -26,7 +25,6 @@ mod read;
 mod schemas;
 mod server;
 mod tool;
-mod tools;
 
 use std::sync::Arc;
 
@@ -45,7 +43,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::{Value, json};
 use strata_catalog::TokenUser;
 use strata_runtime::metrics::request_log::{self, RequestLogContext};
-use strata_service::{App, Authorization, BodyRoom, Client, Holder};
+use strata_service::{App, Authorization, BodyRoom, Client, Principal};
 use strata_types::scope::Scope;
 use strata_types::user::User;
 use tracing::Span;
@@ -58,7 +56,7 @@ use super::layers::access_log::RequestId;
 use super::management::body;
 use message::Message;
 
-pub use tools::names;
+pub use tool::names;
 
 pub(super) const PATH: &str = "/mcp";
 
@@ -152,14 +150,15 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     if !body::is_json(&head.headers) {
         return Err(CallError::NotMessage.into());
     }
-    let collected = body::collect(&app, Holder::User(user.id), body, app.config().limits.body_bytes).await;
+    let collected = body::collect(&app, Principal::User(user.id), body, app.config().limits.body_bytes).await;
     let (bytes, room) = collected.map_err(|error| match error {
         HttpError::Call(CallError::TooLarge { limit, .. }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
     let client = client_ip::of(&head, &app);
     let request_id = head.extensions.get().cloned();
-    let (span, log_context) = (Span::current(), request_log::current());
+    let span = Span::current();
+    let log_context = request_log::current();
     let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
     if let Some(id) = message.removed_initialize(&head.headers) {
         let text = "This protocol revision has no initialize method; call server/discover.";

@@ -6,7 +6,9 @@ use axum::http::HeaderMap;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 use strata_encode::ContentCoding;
-use strata_service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
+use strata_service::{
+    Admitted, AuthorizedRead, Bucket, Requester, UnknownCause, UnknownField, alternate_etag, deep_sort_hint,
+};
 use strata_types::limits;
 use strata_types::request::{Format, ReadRequest};
 use strata_types::scope::Scope;
@@ -133,7 +135,8 @@ fn in_short(name: &str) -> Option<&'static str> {
 }
 
 async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
-    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let dataset = arguments.dataset_id()?;
+    let version = arguments.optional_selector("version")?;
     let request = request(&arguments)?;
     let with_positions = arguments.optional_boolean(POSITIONS)?.unwrap_or(false);
     if with_positions && (request.count || request.sample.is_some()) {
@@ -144,7 +147,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
     // The list that edits count in is the alternate, where there is one.
     let edited = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(&caller.user));
     let edited = edited.map(|version| (version.alt.is_some(), alternate_etag(version)));
-    let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
+    let admitted = lookup.and_then(|lookup| lookup.authorize(Requester::User(&caller.user), request.alt));
     // Which bucket it is tells nothing of what the caller may not read.
     let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
     let bucket = if is_private { Bucket::Private } else { Bucket::Public };
@@ -156,8 +159,10 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
         caller.app.reads().check_fields(&admitted, &request).await?;
     }
     let unknown = if request.strict { json!({}) } else { unknown_fields(caller, &admitted, &request).await };
-    let answer = caller.app.reads().answer(&admitted, request.clone(), ContentCoding::Identity).await?;
-    let (returned, matches) = (answer.total, answer.matches);
+    let read = AuthorizedRead::new(&admitted, &request);
+    let answer = caller.app.reads().respond(read, ContentCoding::Identity).await?;
+    let returned = answer.total;
+    let matches = answer.matches;
     let entities = tool::text(answer.body, BYTES, INSTEAD).await?;
     let total = total(caller, &admitted, &request, returned).await?;
     let next = request.offset.saturating_add(returned);
@@ -188,7 +193,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
         }
     }
     if with_positions {
-        let positions = caller.app.reads().positions(&admitted, request.clone()).await?;
+        let positions = caller.app.reads().positions(&admitted, &request).await?;
         about[POSITIONS] = positions.into();
         match edited {
             Some((has_alt, etag)) if has_alt == admitted.alt => {
@@ -257,7 +262,8 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
 }
 
 async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
-    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let dataset = arguments.dataset_id()?;
+    let version = arguments.optional_selector("version")?;
     let request = request(&arguments)?;
     // Arguments that a read would ignore have been refused.
     let explaining = caller.app.reads().explain(Some(&caller.user), dataset, version, request, Vec::new());
@@ -288,6 +294,7 @@ async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, retu
     if is_last && (returned > 0 || request.offset == 0) {
         return Ok(request.offset.saturating_add(returned));
     }
-    let all = ReadRequest { count: true, total: false, offset: 0, limit: None, ..request.clone() };
-    Ok(caller.app.reads().answer(admitted, Arc::new(all), ContentCoding::Identity).await?.total)
+    let all = Arc::new(ReadRequest { count: true, total: false, offset: 0, limit: None, ..request.clone() });
+    let read = AuthorizedRead::new(admitted, &all);
+    Ok(caller.app.reads().respond(read, ContentCoding::Identity).await?.total)
 }

@@ -1,14 +1,17 @@
-//! The description of a tool, its result, bounded, and why it has no result.
+//! The list of tools, the description of a tool, its result, bounded, and why it has no result.
+
+use std::sync::{Arc, LazyLock};
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use rmcp::model::{Tool as Described, ToolAnnotations};
 use serde::Serialize;
 use serde_json::Value;
 use strata_service::{AnswerBody, ReadError};
 use strata_types::scope::Scope;
 use strata_types::similar;
 
-use super::Caller;
+use super::{Caller, datasets, edits, inspect, read, schemas};
 use crate::error::HttpError;
 use crate::management::Fields;
 use crate::text::quoted;
@@ -31,6 +34,55 @@ pub(super) struct Tool {
 
 pub(super) type Argument = (&'static str, Value);
 type Arguments = fn() -> Vec<Argument>;
+
+/// A tool, as the protocol describes it, and the names of all its arguments.
+pub(super) struct NamedTool {
+    pub tool: Tool,
+    pub described: Described,
+    pub argument_names: Vec<&'static str>,
+}
+
+/// Every tool, in the order in which clients show them.
+pub(super) static TOOLS: LazyLock<[NamedTool; 9]> = LazyLock::new(|| {
+    [
+        datasets::LIST_DATASETS,
+        datasets::LIST_PUBLIC_DATASETS,
+        inspect::PROFILE,
+        read::READ,
+        read::EXPLAIN,
+        inspect::DIFF,
+        edits::PULL_FOR_EDIT,
+        edits::EDIT_ALT_VERSION,
+        edits::PUSH_ALT_VERSION,
+    ]
+    .map(|tool| {
+        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
+        let argument_names = (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect();
+        NamedTool { described: tool.described(), argument_names, tool }
+    })
+});
+
+pub(super) fn find(name: &str) -> Option<&'static NamedTool> {
+    TOOLS.iter().find(|named| named.tool.name == name)
+}
+
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|named| named.tool.name)
+}
+
+impl Tool {
+    fn described(&self) -> Described {
+        // What only reads destroys nothing, whatever else it is said to be.
+        let hints = match self.scope {
+            Scope::Read => ToolAnnotations::new().read_only(true).open_world(false),
+            Scope::Write => {
+                ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
+            }
+        };
+        let about = format!("{}. {}", self.summary, self.details);
+        Described::new(self.name, about, schemas::object(self)).with_annotations(hints)
+    }
+}
 
 pub(super) type ToolResult = Result<Output, ToolError>;
 
@@ -68,8 +120,9 @@ impl ToolError {
                 (status.is_server_error(), text)
             }
             ToolError::NoSuchArgument { name, known } => {
-                let (meant, known) = (similar::suggestion(name, known.iter().copied()), known.join(", "));
-                (false, format!("Invalid request: unknown argument {};{meant} valid: {known}.", quoted(name)))
+                let meant = similar::suggestion(name, known.iter().copied());
+                let valid = known.join(", ");
+                (false, format!("Invalid request: unknown argument {};{meant} valid: {valid}.", quoted(name)))
             }
             ToolError::TooLong { limit_bytes, instead } => {
                 (false, format!("The result would be longer than {limit_bytes} bytes. {instead}"))
@@ -117,5 +170,5 @@ pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static
 }
 
 fn utf8(bytes: Vec<u8>) -> Result<String, ToolError> {
-    String::from_utf8(bytes).map_err(|error| ReadError::Unreadable(std::sync::Arc::new(error)).into())
+    String::from_utf8(bytes).map_err(|error| ReadError::Unreadable(Arc::new(error)).into())
 }

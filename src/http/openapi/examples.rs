@@ -12,9 +12,7 @@ use serde_json::Value;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Example {
-    /// The id of the operation.
     pub operation: String,
-    /// The values of the parameters in the path.
     #[serde(default)]
     pub path: BTreeMap<String, Value>,
     /// The query string, percent-encoded.

@@ -5,14 +5,12 @@
 //! | `operations` | endpoints as operations, as each `Endpoint` says |
 //! | `reference` | the document as pages for people |
 //! | `examples` | requests and their responses, for the document and the pages |
-//! | `errors` | the errors of what owners do |
 //! | `schemas` | the schemas of fields and bodies |
 //!
 //! The read endpoint describes itself (`http::read`): its path is not its route, and its parameters are a registry.
 //!
 //! The document depends on nothing but the build, so it is made once.
 
-mod errors;
 pub mod examples;
 mod operations;
 pub mod reference;
@@ -27,8 +25,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
-use strata_encode::ContentCoding;
-use strata_encode::compress;
+use strata_encode::{ContentCoding, compress};
 use strata_types::similar;
 use utoipa::openapi::{
     ContactBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type,
@@ -96,7 +93,6 @@ fn info() -> Info {
         .build()
 }
 
-/// The document as it is sent, in one coding.
 struct Rendered {
     bytes: Bytes,
     etag: HeaderValue,

@@ -8,17 +8,16 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::tag::{Tag, TagBuilder};
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HttpMethod, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr,
     Required, ResponseBuilder, Schema, Type,
 };
 
-use super::errors::ERRORS;
 use super::examples::{ResponseKind, example, response};
 use super::schemas::{body, schema};
 use crate::description::headers::{self, CORS, EVERY, RATE};
-use crate::description::responses::{self, with_errors};
+use crate::description::responses::{self, OWNER_ERRORS, with_errors};
 use crate::description::{self, typed};
 use crate::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
 use crate::management::SESSION_COOKIE;
@@ -27,12 +26,12 @@ use crate::params::PARAMETERS;
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
 
-/// The webhook of the document.
 const NEW_VERSION: &str = "newVersion";
 
 /// Endpoints, and what several of them refer to. Names of components are unique in the whole document.
 pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> OpenApi {
-    let (mut paths, mut components) = (PathsBuilder::new(), components());
+    let mut paths = PathsBuilder::new();
+    let mut components = components();
     for endpoint in endpoints {
         for (method, id) in endpoint.operations() {
             paths = paths.path(endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id)));
@@ -44,12 +43,14 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Ope
     }
     let payload = "WebhookPayload";
     let components = components.schema(payload, complete(payload, WebhookPayload::schema())).build();
-    let webhooks = PathsBuilder::new().path("newVersion", PathItem::new(HttpMethod::Post, webhook(payload)));
-    let tags = Group::ALL.map(tag);
+    let webhooks = PathsBuilder::new().path(NEW_VERSION, PathItem::new(HttpMethod::Post, webhook(payload)));
+    let tags = Group::ALL.map(|group| {
+        let (name, about) = group.described();
+        TagBuilder::new().name(name).description(Some(about)).build()
+    });
     OpenApiBuilder::new().paths(paths).webhooks(Some(webhooks)).components(Some(components)).tags(Some(tags)).build()
 }
 
-/// The request that strata sends to a webhook.
 fn webhook(payload: &str) -> Operation {
     let signature = "The HMAC-SHA256 of the body in hexadecimal. The key is the secret of the webhook. strata sends \
                      this header only if you registered a secret.";
@@ -77,27 +78,15 @@ fn webhook(payload: &str) -> Operation {
         .build()
 }
 
-/// Whether a record has a member only where it says something.
-fn is_optional(record: &str, member: &str) -> bool {
-    member == "warnings" || (record, member) == ("ValueRecord", "estimated")
-}
-
 /// A schema of an answer. A record has all other members, null where they do not apply: so generated clients need not
 /// handle what is missing. The derived schemas require only members that are never null. A record made of several
 /// (`allOf`) is left as it is: a pull has some members only of pages.
 fn complete(record: &str, schema: RefOr<Schema>) -> RefOr<Schema> {
-    match schema {
-        RefOr::T(Schema::Object(mut object)) => {
-            object.required = object.properties.keys().filter(|member| !is_optional(record, member)).cloned().collect();
-            Schema::Object(object).into()
-        }
-        other => other,
-    }
-}
-
-fn tag(group: Group) -> Tag {
-    let (name, about) = group.described();
-    TagBuilder::new().name(name).description(Some(about)).build()
+    let RefOr::T(Schema::Object(mut object)) = schema else { return schema };
+    // Some members are there only where they say something.
+    let is_optional = |member: &str| member == "warnings" || (record, member) == ("ValueRecord", "estimated");
+    object.required = object.properties.keys().filter(|member| !is_optional(member)).cloned().collect();
+    Schema::Object(object).into()
 }
 
 fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
@@ -130,7 +119,7 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         described = described.response("304", with_headers(endpoint, not_modified));
     }
     let described = with_errors(described, responses::ERRORS, &shared_errors(endpoint));
-    with_errors(described, ERRORS, &own_errors(endpoint, method)).build()
+    with_errors(described, OWNER_ERRORS, &own_errors(endpoint, method)).build()
 }
 
 fn answer(endpoint: &Endpoint, id: &str) -> ResponseBuilder {
@@ -150,7 +139,6 @@ fn answer(endpoint: &Endpoint, id: &str) -> ResponseBuilder {
     with_headers(endpoint, answer)
 }
 
-/// The headers of an answer that is no error.
 fn with_headers(endpoint: &Endpoint, answer: ResponseBuilder) -> ResponseBuilder {
     let mut answer = headers::with(headers::with(answer, &[EVERY]), endpoint.answer.headers);
     if is_managed(endpoint) {
@@ -185,7 +173,6 @@ fn shared_errors(endpoint: &Endpoint) -> Vec<u16> {
     errors
 }
 
-/// The statuses of its other errors.
 fn own_errors(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
     if !is_managed(endpoint) {
         return Vec::new();
@@ -213,8 +200,9 @@ fn parameter(field: &Field) -> Parameter {
 }
 
 fn token() -> Parameter {
-    let (schema, example) = (typed(Type::String).min_length(Some(1)), json!("ping_0123456789abcdef"));
-    description::parameter("token", ParameterIn::Path, "The token in the ping URL.", schema, Some(example)).build()
+    let schema = typed(Type::String).min_length(Some(1));
+    let example = Some(json!("ping_0123456789abcdef"));
+    description::parameter("token", ParameterIn::Path, "The token in the ping URL.", schema, example).build()
 }
 
 fn components() -> ComponentsBuilder {
@@ -228,7 +216,7 @@ fn components() -> ComponentsBuilder {
     ComponentsBuilder::new()
         .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(cookie)))
         .security_scheme(API_TOKEN, SecurityScheme::Http(token))
-        .responses_from_iter(ERRORS.iter().map(|error| error.described(&[EVERY, RATE, CORS])))
+        .responses_from_iter(OWNER_ERRORS.iter().map(|error| error.described(&[EVERY, RATE, CORS])))
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use super::examples::{Example, example};
 /// Where the examples send their requests.
 pub const BASE: &str = "http://127.0.0.1:8080";
 
-/// A page of the reference.
 pub struct Resource {
     /// The tag of its operations, which is also the name of the page.
     pub name: String,
@@ -42,11 +41,9 @@ pub struct Operation {
     /// What the body can be, in addition to JSON with these members.
     pub body_about: Option<Prose>,
     pub request: Option<Code>,
-    /// What a successful response contains.
     pub returns: Prose,
     pub record: Option<Prose>,
     pub response: Option<Code>,
-    /// The statuses of its errors.
     pub statuses: Vec<String>,
 }
 
@@ -100,7 +97,6 @@ pub struct Link {
 }
 
 impl Operation {
-    /// The name of its heading in links.
     pub fn anchor(&self) -> String {
         anchor(&self.title)
     }
@@ -113,14 +109,12 @@ impl Record {
 }
 
 impl Resource {
-    /// Its name as a title.
     pub fn title(&self) -> String {
         let mut letters = self.name.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
         format!("{}{} API", first.map(String::from).unwrap_or_default(), letters.as_str())
     }
 
-    /// The page as Markdown.
     pub fn markdown(&self) -> String {
         #[derive(Template)]
         #[template(path = "api_resource.md", whitespace = "preserve")]
@@ -147,14 +141,6 @@ impl Prose {
         };
         let text = text.replace('\n', " ");
         Prose(text.split('`').enumerate().map(part).filter(|part| !part.is_empty()).collect())
-    }
-
-    fn code(text: &str) -> Prose {
-        Prose(vec![Inline::Code(text.to_owned())])
-    }
-
-    fn record(name: &str) -> Prose {
-        Prose(vec![Inline::Link(Link { text: name.to_owned(), page: None, anchor: anchor(name) })])
     }
 
     /// The parts with a text between any two of them.
@@ -224,12 +210,10 @@ pub fn markdown_index() -> String {
     rows
 }
 
-/// Reads the document as JSON.
 struct Reader<'a> {
     document: &'a Value,
 }
 
-/// An operation of the document, with where it is.
 struct Located<'a> {
     method: &'a str,
     path: &'a str,
@@ -382,10 +366,10 @@ impl<'a> Reader<'a> {
         own.chain(parts).collect()
     }
 
-    /// A type in words.
     fn kind(&self, schema: &Value) -> Prose {
         if let Some(reference) = schema["$ref"].as_str() {
-            return Prose::record(name_of(reference));
+            let name = name_of(reference);
+            return Prose(vec![Inline::Link(Link { text: name.to_owned(), page: None, anchor: anchor(name) })]);
         }
         for composed in ["oneOf", "anyOf", "allOf"] {
             if schema[composed].is_array() {
@@ -393,10 +377,7 @@ impl<'a> Reader<'a> {
             }
         }
         if schema["enum"].is_array() {
-            let names = items(&schema["enum"]).map(|name| match name.as_str() {
-                Some(name) => Prose::code(name),
-                None => Prose::code(&name.to_string()),
-            });
+            let names = items(&schema["enum"]).map(|name| Prose(vec![Inline::Code(plain(name))]));
             return Prose::joined(names.collect(), ", ");
         }
         let names = match &schema["type"] {
@@ -423,9 +404,8 @@ impl<'a> Reader<'a> {
             Value::Object(object) => {
                 if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
                     let target = self.document.pointer(reference.trim_start_matches('#'));
-                    let key = self.document["components"]["schemas"]
-                        .as_object()
-                        .and_then(|schemas| schemas.get_key_value(name_of(reference)));
+                    let schemas = self.document["components"]["schemas"].as_object();
+                    let key = schemas.and_then(|schemas| schemas.get_key_value(name_of(reference)));
                     let is_new = match key {
                         Some((name, _)) if reference.contains("/schemas/") => found.insert(name),
                         _ => true,
@@ -468,11 +448,12 @@ fn name_of(reference: &str) -> &str {
 }
 
 fn default(schema: &Value) -> Option<String> {
-    match &schema["default"] {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    }
+    schema.get("default").filter(|default| !default.is_null()).map(plain)
+}
+
+/// A string without its quotes, or another value as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn title(located: &Located) -> String {
@@ -506,8 +487,7 @@ pub fn curl_of(example: &Example) -> Option<String> {
 fn curl(located: &Located, example: &Example) -> String {
     let mut path = located.path.to_owned();
     for (name, value) in &example.path {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        path = path.replace(&format!("{{{name}}}"), &value);
+        path = path.replace(&format!("{{{name}}}"), &plain(value));
     }
     let mut command = match example.query.as_str() {
         "" => format!("curl {BASE}{path}"),

@@ -11,13 +11,10 @@ pub enum ParameterKind {
     Boolean,
     /// Decimal digits, up to the largest `u64`.
     WholeNumber,
-    /// One of these names, exactly.
     OneOf(&'static [&'static str]),
     Paths,
     Keywords,
-    /// A path and a text, with a colon between them.
     PathValue,
-    /// A field's name, with a direction or without.
     Sort,
 }
 

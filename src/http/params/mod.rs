@@ -7,16 +7,11 @@
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
-mod booleans;
 mod decode;
-mod fields;
-mod filters;
-mod format;
-mod keywords;
 mod kind;
-mod page;
 mod registry;
-mod sort;
+mod result;
+mod selection;
 mod unknown;
 mod value;
 
@@ -89,5 +84,20 @@ pub struct InvalidValue {
 impl InvalidValue {
     pub fn new(problem: impl Into<Cow<'static, str>>, valid: impl Into<Cow<'static, str>>) -> InvalidValue {
         InvalidValue { problem: problem.into(), valid: valid.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The request after these values of a parameter, all of which it takes.
+    #[track_caller]
+    pub(super) fn applied(parameter: &Parameter, values: &[&str]) -> ReadRequest {
+        let mut request = ReadRequest::default();
+        for value in values {
+            assert_eq!((parameter.apply)(value, &mut request), Ok(()), "{} {value:?}", parameter.name);
+        }
+        request
     }
 }

@@ -20,10 +20,7 @@ use strata_types::path::Path;
 use strata_types::request::ReadRequest;
 use strata_types::{limits, similar};
 
-use super::{
-    InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
-    sort,
-};
+use super::{InvalidValue, Parameter, Repetition, UnknownParameter, decode, result, selection};
 use crate::error::HttpError;
 use crate::text::{quoted, shown};
 use crate::values::integer;
@@ -31,33 +28,33 @@ use crate::values::integer;
 /// Every parameter of the read endpoint, in the order of docs/reference/query-semantics.md, Steps; what selects or
 /// shapes the whole response comes last. Documentation lists them in this order; the order in a URL does not matter.
 pub static PARAMETERS: [Parameter; 27] = [
-    booleans::INCLUDE_SOURCE,
-    booleans::DENULL,
-    fields::KEEP_FIELD,
-    fields::DROP_FIELD,
-    filters::FILTER,
-    filters::FILTER_CONTAINS,
-    filters::FILTER_GT,
-    filters::FILTER_GTE,
-    filters::FILTER_LT,
-    filters::FILTER_LTE,
-    keywords::KEYWORDS,
-    keywords::KEYWORDS_MODE,
-    sort::SORT,
-    booleans::DEDUP,
-    fields::DEDUP_KEY,
-    page::SAMPLE,
-    page::SEED,
-    page::OFFSET,
-    page::LIMIT,
-    booleans::FLATTEN,
-    format::FORMAT,
-    booleans::TYPED,
-    booleans::PRETTY,
-    booleans::COUNT,
-    booleans::TOTAL,
-    booleans::ALT,
-    booleans::STRICT,
+    result::INCLUDE_SOURCE,
+    result::DENULL,
+    selection::KEEP_FIELD,
+    selection::DROP_FIELD,
+    selection::FILTER,
+    selection::FILTER_CONTAINS,
+    selection::FILTER_GT,
+    selection::FILTER_GTE,
+    selection::FILTER_LT,
+    selection::FILTER_LTE,
+    selection::KEYWORDS,
+    selection::KEYWORDS_MODE,
+    result::SORT,
+    result::DEDUP,
+    selection::DEDUP_KEY,
+    result::SAMPLE,
+    result::SEED,
+    result::OFFSET,
+    result::LIMIT,
+    result::FLATTEN,
+    result::FORMAT,
+    result::TYPED,
+    result::PRETTY,
+    result::COUNT,
+    result::TOTAL,
+    result::ALT,
+    result::STRICT,
 ];
 
 /// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
@@ -187,8 +184,8 @@ pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
 /// The query string with another `offset`: all else stands where it stood, as it was written.
 pub fn with_offset(query: &str, offset: u64) -> String {
     let is_offset =
-        |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_some_and(|name| name == page::OFFSET.name);
-    let own = [page::OFFSET.name, "=", &offset.to_string()].concat();
+        |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_some_and(|name| name == result::OFFSET.name);
+    let own = [result::OFFSET.name, "=", &offset.to_string()].concat();
     let mut written = String::with_capacity(query.len() + own.len() + 1);
     let mut add = |text: &str| {
         if !written.is_empty() {
@@ -237,7 +234,7 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
     for (index, sent, text) in given {
         values.apply(index, text.into()).map_err(|error| error.of_json(Some(sent)))?;
     }
-    values.finish().map_err(|error| error.of_json(members.get(page::SEED.name)))
+    values.finish().map_err(|error| error.of_json(members.get(result::SEED.name)))
 }
 
 /// A scalar as it would stand in a URL.
@@ -272,7 +269,7 @@ impl Values {
     fn finish(self) -> Result<ReadRequest, ParameterError> {
         if let ReadRequest { seed: Some(seed), sample: None, .. } = self.request {
             let reason = InvalidValue::new("requires sample", "seed together with sample");
-            return Err(ParameterError::Invalid { name: page::SEED.name, value: seed.to_string(), reason });
+            return Err(ParameterError::Invalid { name: result::SEED.name, value: seed.to_string(), reason });
         }
         match items(&self.request) {
             ..=ITEMS_LIMIT => Ok(self.request),
@@ -281,7 +278,6 @@ impl Values {
     }
 }
 
-/// How many values the parameters that may repeat hold together.
 fn items(request: &ReadRequest) -> usize {
     let paths = request.keep.len() + request.drop.len() + request.dedup_key.len();
     let conditions = request.filters.len() + request.filters_contain.len() + request.ranges().count();

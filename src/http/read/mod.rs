@@ -8,6 +8,8 @@
 //! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
 //!    fields of strict requests, 503, 500.
 //!
+//! The steps after these checks, and all functions that a request passes, are in `strata_service`, `read/pipeline.rs`.
+//!
 //! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
 //! planned or read for an answer, the client is asked whether it has it already: 304, or wants that of another `ETag`:
 //! 412.
@@ -40,8 +42,8 @@ use axum::routing::any;
 use percent_encoding::utf8_percent_encode;
 use strata_encode::ContentCoding;
 use strata_service::{
-    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
-    ReadTarget, UsageMeter,
+    Admitted, Answer, AnswerBody, App, Authorization, AuthorizedRead, Bucket, Client, Lookup, RateLimitStatus,
+    ReadError, ReadTarget, Requester, UsageMeter,
 };
 use strata_types::request::{Format, ReadRequest};
 use strata_types::version::VersionNumber;
@@ -99,7 +101,7 @@ pub(super) fn routes() -> Router<App> {
 async fn read(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
-    let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
+    let mut response = respond(&app, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
     if let Some(status) = &context.status {
         rate::describe(headers, status);
@@ -117,61 +119,57 @@ async fn read(State(app): State<App>, request: Request) -> Response {
     response
 }
 
-async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
-    let parsed = parse(&head.method, &head.uri)?;
-    context.unknown = unknown_parameters_header(&parsed.unknown);
+async fn respond(app: &App, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
+    let ParsedRead { target, request, unknown } = parse(&head.method, &head.uri)?;
+    context.unknown = unknown_parameters_header(&unknown);
 
-    let authorization = authorization(&head.headers);
     let client = client_ip::of(head, app);
-    let admitted = counted_look_up(app, client, &parsed, (authorization, &head.headers), context).await?;
-
-    let request = Arc::new(parsed.request);
+    let admitted = authorize(app, client, &target, &request, &head.headers, context).await?;
+    let request = Arc::new(request);
     if request.strict {
         Box::pin(app.reads().check_fields(&admitted, &request)).await?;
     }
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let key = CacheKey::of(&admitted, &request);
-    let tag = |coding: ContentCoding| caching::etag(key.as_ref()?, coding.etag_suffix());
+    let read = AuthorizedRead::new(&admitted, &request);
+    let tag = |coding: ContentCoding| caching::etag(read.key.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
     if caching::is_unwanted(&head.headers, etag.as_ref()) {
         return Err(HttpError::PreconditionFailed);
     }
-    let mut response = match &etag {
-        Some(etag) if caching::is_held(&head.headers, etag) => {
-            context.meter.iter().for_each(UsageMeter::not_modified);
-            not_modified(&admitted)
-        }
-        _ => {
-            let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
-            // What most requests need no part of is in boxes of its own: this future is moved several times.
-            let fields = match request.strict || !request.names_paths() {
-                true => None,
-                false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await?,
-            };
-            let answer = app.reads().answer_with_key(key, &admitted, &request, coding).await?;
-            // There was no memory to compress it: those are other bytes than this tag stands for.
-            if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
-                etag = tag(answer.coding);
-            }
-            let base = || BaseUrl::of(head, app);
-            let pages = link::pages(base, &head.uri, admitted.version, &request, answer.total);
-            let is_export = matches!(answer.body, AnswerBody::Export(_));
-            let mut response = respond(answer, &admitted, file, range).await?;
-            // Once for each download.
-            if is_export && let (Some(bucket), Some(key)) = (context.counted, &key) {
-                let query_bytes = head.uri.query().unwrap_or_default().len();
-                app.exports_ahead().asked(parsed.target.version, &admitted, &request, query_bytes);
-                let sent_bytes = rate::sent_bytes(&response);
-                app.rate_limiter().begin_download(client, bucket, key.export_id(), sent_bytes).await;
-            }
-            let headers = response.headers_mut();
-            headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
-            headers.extend(pages.map(|pages| (LINK, pages)));
-            response
-        }
+    let is_coded = file != Some(Format::Parquet);
+    if let Some(etag) = etag.take_if(|etag| caching::is_held(&head.headers, etag)) {
+        context.meter.iter().for_each(UsageMeter::not_modified);
+        let mut response = not_modified(&admitted);
+        caching::describe(response.headers_mut(), Some(etag), admitted.private, is_coded);
+        return Ok(response);
+    }
+    let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
+    // What most requests need no part of is in boxes of its own: this future is moved several times.
+    let fields = match request.strict || !request.names_paths() {
+        true => None,
+        false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await?,
     };
-    caching::describe(response.headers_mut(), etag, admitted.private, file != Some(Format::Parquet));
+    let answer = app.reads().respond(read, coding).await?;
+    // There was no memory to compress it: those are other bytes than this tag stands for.
+    if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
+        etag = tag(answer.coding);
+    }
+    let base = || BaseUrl::of(head, app);
+    let pages = link::pages(base, &head.uri, admitted.version, &request, answer.total);
+    let is_export = matches!(answer.body, AnswerBody::Export(_));
+    let mut response = encode(answer, &admitted, file, range).await?;
+    // Once for each download.
+    if is_export && let (Some(bucket), Some(key)) = (context.counted, &read.key) {
+        let query_bytes = head.uri.query().unwrap_or_default().len();
+        app.exports_ahead().asked(target.version, &admitted, &request, query_bytes);
+        let sent_bytes = rate::sent_bytes(&response);
+        app.rate_limiter().begin_download(client, bucket, key.export_id(), sent_bytes).await;
+    }
+    let headers = response.headers_mut();
+    headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
+    headers.extend(pages.map(|pages| (LINK, pages)));
+    caching::describe(headers, etag, admitted.private, is_coded);
     Ok(response)
 }
 
@@ -198,19 +196,21 @@ async fn unknown_fields(
     Ok(unknown_fields_header(&paths))
 }
 
-/// Looks the target up, and counts the request, unless it is one too many. What may be read, if so.
+/// Finds the target, counts the request for the rate limit, and checks that the client can read it.
 ///
 /// Without an `Authorization` the bucket is the public one, whatever the dataset: a request too many then costs no
 /// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no
 /// more of it than 401 and 403 do: only id and slug together find it. A range that may belong to a download that was
 /// counted is looked up first, too: it counts unless it does.
-async fn counted_look_up(
+async fn authorize(
     app: &App,
     client: Client,
-    ParsedRead { target, request, .. }: &ParsedRead,
-    (authorization, headers): (Authorization<'_>, &HeaderMap),
+    target: &ReadTarget,
+    request: &ReadRequest,
+    headers: &HeaderMap,
     context: &mut ResponseContext,
 ) -> Result<Admitted, HttpError> {
+    let authorization = authorization(headers);
     let may_continue = rate::may_continue(app, client, request, headers).await;
     let counts_first = authorization == Authorization::None && !may_continue;
     if counts_first && let Err(refused) = count(app, client, Bucket::Public, context).await {
@@ -223,7 +223,8 @@ async fn counted_look_up(
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| app.usage().found(dataset));
-    let admitted = lookup.and_then(|lookup| lookup.admit(authorization, client, request.alt));
+    let requester = Requester::Client { client, authorization };
+    let admitted = lookup.and_then(|lookup| lookup.authorize(requester, request.alt));
     if counts_first {
         return Ok(admitted?);
     }
@@ -250,8 +251,9 @@ pub async fn download(
 ) -> Result<Response, HttpError> {
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let answer = app.reads().answer(admitted, Arc::new(request), coding).await?;
-    let mut response = respond(answer, admitted, file, None).await?;
+    let request = Arc::new(request);
+    let answer = app.reads().respond(AuthorizedRead::new(admitted, &request), coding).await?;
+    let mut response = encode(answer, admitted, file, None).await?;
     caching::describe(response.headers_mut(), None, true, file != Some(Format::Parquet));
     Ok(response)
 }
@@ -284,8 +286,8 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as a response: a file if `file` is a format, with the bytes of `range` only if the body has them.
-async fn respond(
+/// An answer as an HTTP response: a file if `file` is a format, with the bytes of `range` only if the body has them.
+async fn encode(
     answer: Answer,
     served: &Admitted,
     file: Option<Format>,
@@ -392,11 +394,11 @@ mod tests {
                 entity_count: 0,
                 content_hash: String::new(),
             },
-            holder: strata_service::Holder::Operator,
+            holder: strata_service::Principal::Operator,
         };
         let content_type = file.unwrap_or(Format::Json).content_type();
         let answer = Answer { total: 250, matches: None, content_type, coding: ContentCoding::Identity, body };
-        respond(answer, &served, file, None).await
+        encode(answer, &served, file, None).await
     }
 
     /// The chunks of the body, up to its first error.

@@ -74,7 +74,6 @@ struct State {
     written_at: Instant,
     /// Bytes that it has taken since then.
     written: usize,
-    /// Since when the service stops.
     draining: Option<Instant>,
     /// The service stops, and nothing came on the idle connection for a while.
     drained: bool,
@@ -431,7 +430,6 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// How often a task was woken.
     #[derive(Default)]
     struct Wakes(AtomicUsize);
 

@@ -52,7 +52,6 @@ pub(super) fn outside_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
 
-/// All connections of a server.
 pub(super) struct Connections {
     requests: Arc<Requests>,
     limits: Arc<ServerLimits>,
@@ -134,7 +133,8 @@ impl Connections {
 
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Admission {
         let ServerLimits { connections: all, connections_per_client: per_client, .. } = &*self.limits;
-        let (client, exempt) = (Client::from(peer), self.limits.trusted_proxies.contain(peer));
+        let client = Client::from(peer);
+        let exempt = self.limits.trusted_proxies.contain(peer);
         let mut registry = self.lock();
         let held = registry.clients.get(&client);
         let count = held.map_or(0, |held| held.connections.len());
@@ -192,7 +192,8 @@ impl Registry {
     fn chosen_candidate(&mut self, until: Instant) -> Option<(Client, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(Client, u64)| clients.get(client)?.connections.get(id)?.waiting_since();
-        let (mut found, mut others) = (None, Vec::new());
+        let mut found = None;
+        let mut others = Vec::new();
         while found.is_none()
             && others.len() < LOOKED_AT
             && let Some(chosen) = self.chosen.pop_front()
@@ -237,7 +238,6 @@ impl Registry {
         true
     }
 
-    /// Cuts the one that has been leaving for longest.
     fn hurry_one(&mut self) {
         while let Some(oldest) = self.released.pop_front() {
             if let Some(activity) = oldest.upgrade() {

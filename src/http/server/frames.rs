@@ -31,9 +31,7 @@ const PADDED: u8 = 0x8;
 #[derive(Debug)]
 pub(super) struct Frames {
     head: [u8; HEAD_BYTES],
-    /// Bytes of the head that have come.
     filled: usize,
-    /// Bytes of the frame that are still to come.
     rest: usize,
     credit: u64,
     /// Since when no time has been credited.

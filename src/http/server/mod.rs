@@ -60,7 +60,7 @@ use tokio::time::{Instant, sleep_until};
 use tower::Service;
 
 use crate::layers::access_log::REQUEST_ID;
-use crate::layers::host;
+use crate::layers::mark_wrong_host;
 use crate::management::outlives_its_client;
 use crate::router::router;
 use activity::{Activity, Cut, Due};
@@ -72,7 +72,6 @@ use requests::{OfClient, Requests, head_bytes};
 use timed_body::{AwaitedBody, TimedBody};
 use timed_stream::TimedStream;
 
-/// The limits of one connection, and the number of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     pub connections: usize,
@@ -262,7 +261,9 @@ pub async fn serve_router(
             }
         };
         let in_loop = waiting.is_none();
-        let (server, drain, refusals) = (server.clone(), stop.drain.clone(), listener.refusals.clone());
+        let server = server.clone();
+        let drain = stop.drain.clone();
+        let refusals = listener.refusals.clone();
         let (freed, is_freed) = oneshot::channel::<()>();
         tasks.spawn(async move {
             let place = server.connections.wait(peer.ip(), is_of_many).await;
@@ -308,7 +309,6 @@ struct Stop {
     begun: Option<Begun>,
 }
 
-/// Until when what lasts.
 #[derive(Clone, Copy)]
 struct Begun {
     /// Connections that were under way are accepted, if there is another one by then.
@@ -364,7 +364,8 @@ impl Server {
             limits.connections_per_client
         );
         let requests = Requests::new(limits.concurrent_streams);
-        let (protocol, connections) = (protocol(&limits), Connections::new(limits.clone(), requests.clone()));
+        let protocol = protocol(&limits);
+        let connections = Connections::new(limits.clone(), requests.clone());
         let outside = outside_at_most(limits.connections);
         let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
         Server { router, limits, protocol, requests, connections, waiting, many_waiting, too_many }
@@ -458,7 +459,6 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// Bytes of bodies that an HTTP/2 connection holds for its handlers, whatever the number of its streams.
 const RECEIVE_BUFFER_BYTES: u32 = 256 << 10;
 
-/// The HTTP implementation, with every limit set.
 fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -523,7 +523,7 @@ where
             }
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
-        host::mark(&mut request);
+        mark_wrong_host(&mut request);
         let outlives = outlives_its_client(request.method(), request.uri().path());
         let mut router = self.server.router.clone();
         let answering = match turns {

@@ -195,7 +195,9 @@ mod tests {
     fn passed(stream: &[u8], part: usize, buffer_bytes: usize, requests: &[(&str, Option<u64>)]) -> String {
         let head = Arc::new(ParsedHead::default());
         let mut lines = RequestLines::new(head.clone());
-        let (mut passed, mut parsed, mut requests) = (Vec::new(), 0, requests.iter());
+        let mut passed = Vec::new();
+        let mut parsed = 0;
+        let mut requests = requests.iter();
         let mut next = requests.next();
         let mut parts = stream.chunks(part.min(buffer_bytes));
         loop {

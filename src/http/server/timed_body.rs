@@ -28,11 +28,9 @@ pub(super) struct TimedBody {
     request_id: Option<HeaderValue>,
     in_flight: Arc<InFlight>,
     http2: bool,
-    /// What is left of a part.
     rest: Bytes,
 }
 
-/// A piece of an answer until it is sent.
 struct Piece {
     pub bytes: Bytes,
     in_flight: Arc<InFlight>,
@@ -60,8 +58,8 @@ impl TimedBody {
         http2: bool,
     ) -> TimedBody {
         in_flight.answers();
-        let (deadline, in_flight) = (Box::pin(sleep(limit)), Arc::new(in_flight));
-        TimedBody { body, limit, deadline, request_id, in_flight, http2, rest: Bytes::new() }
+        let deadline = Box::pin(sleep(limit));
+        TimedBody { body, limit, deadline, request_id, in_flight: Arc::new(in_flight), http2, rest: Bytes::new() }
     }
 
     fn piece(&mut self) -> Frame<Bytes> {
@@ -85,15 +83,11 @@ impl http_body::Body for TimedBody {
             false => Poll::Ready(Some(Ok(this.piece()))),
         };
         let late = match &frame {
-            // Registering the timer costs more than looking at the clock.
-            Poll::Ready(Some(Ok(_))) => {
+            Poll::Ready(frame) => {
+                // At the end, what was given before may still wait.
                 this.in_flight.gave();
-                this.deadline.deadline() <= Instant::now()
-            }
-            Poll::Ready(_) => {
-                // What was given before may still wait.
-                this.in_flight.gave();
-                false
+                // Registering the timer costs more than looking at the clock.
+                matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
                 this.in_flight.works();
@@ -124,7 +118,8 @@ impl http_body::Body for TimedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper + rest);
         }
@@ -227,8 +222,8 @@ mod tests {
 
     /// How much the first turn is before the last one.
     fn spread(turns: &[Option<Instant>]) -> Duration {
-        let (first, last) = (turns[0].expect("it waits"), turns[turns.len() - 1].expect("it waits"));
-        last.saturating_duration_since(first)
+        let first = turns[0].expect("it waits");
+        turns[turns.len() - 1].expect("it waits").saturating_duration_since(first)
     }
 
     #[tokio::test]

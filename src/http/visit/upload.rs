@@ -30,7 +30,6 @@ const BOUNDARY_BYTES: usize = 70;
 /// Bytes that the parser gets at a time before the file begins.
 const PIECE_BYTES: usize = 1 << 10;
 
-/// The fields of a form that come before its file.
 pub struct Upload {
     form: Multipart<'static>,
     texts: &'static [&'static str],
@@ -134,7 +133,6 @@ impl Upload {
         self.seen.iter().any(|seen| seen == name).then(|| format!("the field {} appears more than once", quoted(name)))
     }
 
-    /// Whether nothing comes after the file.
     async fn ended(&mut self) -> Result<(), BoxError> {
         // What follows is bounded as what came before.
         self.file_begun.store(false, Ordering::Relaxed);
@@ -154,7 +152,8 @@ impl Upload {
 impl File {
     /// Its bytes. Where another field follows them, the end is an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
-        let (field, mut rest) = (self.field, self.rest);
+        let field = self.field;
+        let mut rest = self.rest;
         // The field is dropped by then: the parser reads one at a time.
         let end = stream::once(async move { rest.ended().await.map(|()| None) });
         field.map(|bytes| bytes.map(Some).map_err(of_file)).chain(end).try_filter_map(future::ok)
@@ -201,7 +200,6 @@ struct TooMuch;
 /// so it gets one piece at a time, and small ones until the file begins.
 struct Chunks {
     body: BodyDataStream,
-    /// What has come and was not taken.
     left: Bytes,
     begun: Arc<AtomicBool>,
     /// Bytes that were taken before the file began.

@@ -60,10 +60,8 @@ impl Outgoing {
     pub async fn check(&self, url: &Url) -> Result<(), AddressError> {
         self.check_literal(url)?;
         let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
-        match self.permitted(name).await {
-            Err(LookUpError::Refused(error)) => Err(error),
-            Ok(_) | Err(LookUpError::Failed(_)) => Ok(()),
-        }
+        let refused = self.permitted(name).await.err().and_then(|error| error.downcast::<AddressError>().ok());
+        refused.map_or(Ok(()), |error| Err(*error))
     }
 
     /// Whether the scheme is http or https and, if the host is an address, whether it may be contacted. Call this
@@ -90,12 +88,12 @@ impl Outgoing {
     }
 
     /// The addresses of a name that may be contacted: at least one.
-    async fn permitted(&self, name: &str) -> Result<Vec<IpAddr>, LookUpError> {
+    async fn permitted(&self, name: &str) -> Result<Vec<IpAddr>, BoxError> {
         let found = if is_localhost(name) {
             // The answer of a name server does not count.
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
-            self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(LookUpError::Failed)?
+            self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(NameError)?
         };
         let mut refused = None;
         let mut permitted = Vec::with_capacity(found.len());
@@ -107,21 +105,18 @@ impl Outgoing {
         }
         match refused {
             Some(kind) if permitted.is_empty() => {
-                Err(LookUpError::Refused(AddressError::Refused { host: name.to_owned(), verb: "resolves to", kind }))
+                Err(AddressError::Refused { host: name.to_owned(), verb: "resolves to", kind }.into())
             }
             None if permitted.is_empty() => {
-                Err(LookUpError::Failed(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")))
+                Err(NameError(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")).into())
             }
             _ => Ok(permitted),
         }
     }
 }
 
-/// Why a name gives no address to connect to.
-enum LookUpError {
-    Failed(io::Error),
-    Refused(AddressError),
-}
+/// Why a name has no address to connect to: a [`NameError`] or an [`AddressError`].
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The host name of a URL gave no address. The text gives the reason. The layers of the HTTP client add nothing to it.
 #[derive(Debug, thiserror::Error)]
@@ -141,15 +136,9 @@ impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
         let outgoing = self.0.clone();
         Box::pin(async move {
-            match outgoing.permitted(name.as_str()).await {
-                Ok(addresses) => {
-                    // Port 0 stands for the URL's.
-                    let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
-                    Ok(Box::new(addresses) as Addrs)
-                }
-                Err(LookUpError::Failed(error)) => Err(Box::new(NameError(error)) as Box<dyn Error + Send + Sync>),
-                Err(LookUpError::Refused(error)) => Err(Box::new(error) as Box<dyn Error + Send + Sync>),
-            }
+            // Port 0 stands for the URL's.
+            let addresses = outgoing.permitted(name.as_str()).await?;
+            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }

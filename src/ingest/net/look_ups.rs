@@ -147,7 +147,8 @@ mod tests {
 
     impl LookUp for Silent {
         fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-            let (asked, silent) = (self.0.clone(), name.starts_with("silent"));
+            let asked = self.0.clone();
+            let silent = name.starts_with("silent");
             async move {
                 asked.fetch_add(1, Ordering::SeqCst);
                 match silent {
@@ -162,10 +163,12 @@ mod tests {
     #[tokio::test]
     async fn silent_name_servers_of_one_user_keep_no_other_waiting() {
         let limits = LookUpLimits { at_once: 3, at_once_for_one: 2, timeout: Duration::from_secs(1) };
-        let (look_ups, resolver) = (LookUps::new(limits), Arc::new(Silent::default()));
+        let look_ups = LookUps::new(limits);
+        let resolver = Arc::new(Silent::default());
         let hostile: Vec<_> = (0..10)
             .map(|number| {
-                let (look_ups, resolver) = (look_ups.clone(), resolver.clone());
+                let look_ups = look_ups.clone();
+                let resolver = resolver.clone();
                 tokio::spawn(async move { look_ups.look_up(&*resolver, &format!("silent{number}"), Some(1)).await })
             })
             .collect();

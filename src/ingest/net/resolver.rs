@@ -98,7 +98,8 @@ fn unresolved(name: &str, error: &NetError) -> io::Error {
 
 impl LookUp for Resolver {
     fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-        let (resolver, name) = (self.inner.clone(), name.to_owned());
+        let resolver = self.inner.clone();
+        let name = name.to_owned();
         async move {
             let resolver = resolver.map_err(io::Error::other)?;
             let found = resolver.lookup_ip(&name).await.map_err(|error| unresolved(&name, &error))?;

@@ -102,7 +102,9 @@ struct Lengths<'a> {
 impl<'a> Lengths<'a> {
     fn new(data: &'a [u8], values_max: usize) -> Result<Self, DeltaError> {
         let mut walker = Walker::new(data);
-        let (block, minis, count) = (walker.varint()?, walker.varint()?, walker.varint()?);
+        let block = walker.varint()?;
+        let minis = walker.varint()?;
+        let count = walker.varint()?;
         let value = walker.number()?;
         if block == 0 || minis == 0 || block % 128 != 0 || block % minis != 0 || (block / minis) % 32 != 0 {
             return Err(DeltaError::Malformed);
@@ -157,7 +159,8 @@ impl<'a> Lengths<'a> {
         }
         let start = self.walker.position;
         self.walker.advance(self.per_mini.checked_mul(u64::from(self.width)).ok_or(DeltaError::Malformed)? / 8)?;
-        (self.packed, self.place) = (&self.data[start..self.walker.position], 0);
+        self.packed = &self.data[start..self.walker.position];
+        self.place = 0;
         Ok(())
     }
 

@@ -67,28 +67,28 @@ pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), S
 
 fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
     let mut walker = Walker::new(bytes);
-    let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
-    let (mut values, mut encoding, mut levels) = (None, None, [None; 2]);
-    let (mut nulls, mut rows, mut level_bytes, mut is_compressed) = (None, None, [None; 2], true);
+    let mut kind = None;
+    let mut crc = None;
+    let mut is_compressed = true;
+    // By the field of the header that contains them, 0 for the page header itself, and by their own field.
+    let mut numbers = [[None; 8]; 9];
+    let mut encodings = [[None; 8]; 9];
     walker.fields(|page, id, _| {
         match id {
             1 => kind = Some(page.number()?),
-            2 => sizes[1] = Some(unsigned(page.number()?)?),
-            3 => sizes[0] = Some(unsigned(page.number()?)?),
+            2 | 3 => numbers[0][id as usize] = Some(unsigned(page.number()?)?),
             // The bits of an unsigned number.
             4 => crc = Some(i32::try_from(page.number()?).map_err(|_| Malformed)?.cast_unsigned()),
             // The header of a data page, of a dictionary, and of a data page of version 2.
             5 | 7 | 8 => page.fields(|data, field, kind| {
                 match (id, field) {
-                    (_, 1) => values = Some(unsigned(data.number()?)?),
-                    (5 | 7, 2) | (8, 4) => encoding = Some(encoding_of(data.number()?)?),
-                    (5, 3) => levels[0] = Some(encoding_of(data.number()?)?),
-                    (5, 4) => levels[1] = Some(encoding_of(data.number()?)?),
-                    (8, 2) => nulls = Some(unsigned(data.number()?)?),
-                    (8, 3) => rows = Some(unsigned(data.number()?)?),
-                    (8, 5) => level_bytes[0] = Some(unsigned(data.number()?)?),
-                    (8, 6) => level_bytes[1] = Some(unsigned(data.number()?)?),
                     (8, 7) => is_compressed = Walker::boolean(kind)?,
+                    (5 | 7, 2) | (5, 3 | 4) | (8, 4) => {
+                        encodings[id as usize][field as usize] = Some(encoding_of(data.number()?)?);
+                    }
+                    (_, 1) | (8, 2 | 3 | 5 | 6) => {
+                        numbers[id as usize][field as usize] = Some(unsigned(data.number()?)?);
+                    }
                     _ => return Ok(false),
                 }
                 Ok(true)
@@ -97,27 +97,29 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
         }
         Ok(true)
     })?;
+    let number = |id: usize, field: usize| numbers[id][field].ok_or(Malformed);
+    let levels = |field: usize| encodings[5][field].ok_or(Malformed);
     let page_type = match kind.ok_or(Malformed)? {
-        0 => PageType::Data {
-            definition_levels: levels[0].ok_or(Malformed)?,
-            repetition_levels: levels[1].ok_or(Malformed)?,
-        },
+        0 => PageType::Data { definition_levels: levels(3)?, repetition_levels: levels(4)? },
         2 => PageType::Dictionary,
         3 => PageType::DataV2 {
-            nulls: nulls.ok_or(Malformed)?,
-            rows: rows.ok_or(Malformed)?,
-            definition_bytes: level_bytes[0].ok_or(Malformed)?,
-            repetition_bytes: level_bytes[1].ok_or(Malformed)?,
+            nulls: number(8, 2)?,
+            rows: number(8, 3)?,
+            definition_bytes: number(8, 5)?,
+            repetition_bytes: number(8, 6)?,
             is_compressed,
         },
         // Readers skip pages of unknown kinds.
         _ => PageType::Index,
     };
+    let values = numbers[5][1].or(numbers[7][1]).or(numbers[8][1]);
+    let encoding = encodings[5][2].or(encodings[7][2]).or(encodings[8][4]);
     let (values, encoding) = match page_type {
         PageType::Index => (0, Encoding::PLAIN),
-        _ => (values.ok_or(Malformed)?, encoding.ok_or(Malformed)?),
+        _ => values.zip(encoding).ok_or(Malformed)?,
     };
-    let [Some(compressed_bytes), Some(uncompressed_bytes)] = sizes else { return Err(Malformed) };
+    let compressed_bytes = number(0, 3)?;
+    let uncompressed_bytes = number(0, 2)?;
     Ok((Header { page_type, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position))
 }
 

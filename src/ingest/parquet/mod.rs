@@ -95,7 +95,8 @@ impl ParquetDecoder {
         let metadata = guard(|| ParquetMetaDataReader::decode_metadata(&metadata))?;
         let metadata = Arc::new(metadata.map_err(|_| damaged("its footer is malformed"))?);
         let schema = guard(|| ReadSchema::try_new(&metadata))??;
-        let (mut rows, mut bytes) = (0_u64, 0_u64);
+        let mut rows = 0_u64;
+        let mut bytes = 0_u64;
         for row_group in metadata.row_groups() {
             rows = rows.saturating_add(u64::try_from(row_group.num_rows()).unwrap_or(0));
             bytes = bytes.saturating_add(u64::try_from(row_group.total_byte_size()).unwrap_or(0));
@@ -165,7 +166,8 @@ impl ParquetDecoder {
     /// Whether the row group that has ended had the rows that the footer names. If all of its columns end early, the
     /// library takes that for the end.
     fn check_row_count(&self) -> Result<(), SourceError> {
-        let (index, rows) = (self.row_group - 1, self.group_rows);
+        let index = self.row_group - 1;
+        let rows = self.group_rows;
         let named = self.metadata.row_group(index).num_rows();
         if u64::try_from(named).is_ok_and(|named| named == rows) {
             return Ok(());

@@ -220,8 +220,8 @@ impl Pages {
         let start = self.position;
         self.position += u64::from(header.compressed_bytes);
         // As it lies in the file, and as it becomes.
-        let (packed, unpacked) = (u64::from(header.compressed_bytes), u64::from(header.uncompressed_bytes));
-        self.account.check(packed + unpacked)?;
+        let both = u64::from(header.compressed_bytes) + u64::from(header.uncompressed_bytes);
+        self.account.check(both)?;
         let mut bytes = vec![0; header.compressed_bytes as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page extends past the end of the file"))?;
         if header.crc.is_some_and(|expected| crc32fast::hash(&bytes) != expected) {
@@ -242,7 +242,7 @@ impl Pages {
             _ if !is_packed => bytes,
             compression => {
                 let decoder_bytes = codec::decoder_bytes(compression, &bytes[levels_bytes..]);
-                self.account.check(packed + unpacked + decoder_bytes)?;
+                self.account.check(both + decoder_bytes)?;
                 codec::unpack(compression, bytes, levels_bytes, header.uncompressed_bytes as usize)?
             }
         };
@@ -451,7 +451,8 @@ fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) ->
     let rows = rows.max(1);
     // Where the last rows began.
     let mut starts: VecDeque<u64> = VecDeque::with_capacity(rows + 1);
-    let (mut position, mut most) = (0_u64, 0_u64);
+    let mut position = 0_u64;
+    let mut most = 0_u64;
     let mut begin_row = |starts: &mut VecDeque<u64>, position: u64| {
         starts.push_back(position);
         if starts.len() > rows {

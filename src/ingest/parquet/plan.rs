@@ -75,9 +75,12 @@ pub(super) fn batch_rows(
 
 /// The most that a column takes in a batch of 1, 2, 4, … rows: dictionary, pages, values.
 fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) -> Result<[u64; SIZES], SourceError> {
-    let (mut position, mut dictionary) = (column.start, 0);
+    let mut position = column.start;
+    let mut dictionary = 0;
     let mut windows: [Window; SIZES] = std::array::from_fn(|log| Window::new(1 << log));
-    let (mut row, mut values, mut most_packed) = (0_u64, 0_u64, 0);
+    let mut row = 0_u64;
+    let mut values = 0_u64;
+    let mut most_packed = 0;
     while position < column.end {
         let (header, taken) = header::read(file, position, column.end)?;
         position += taken + u64::from(header.compressed_bytes);

@@ -1,125 +1,124 @@
-//! Deciding how a predicate is answered, apart from answering it.
+//! Access paths: how a scan finds the rows that match a condition.
+//!
+//! One index answers a condition, or documents do if no index covers it. For example, `filter=name:Ada` reads the
+//! indexed column of `name`. In a version without that column, the full-text column lists the rows that contain `ada`,
+//! the path index tells which of the hits are at `name`, and documents decide in row groups without a path index.
+//!
+//! The evaluator (module `row_group`) asks all access paths the same two questions, the cheapest access path first:
+//!
+//! 1. [`Condition::prune`]: can the row group contain a match?
+//! 2. `ScanSpec::probe`: which rows may match ([`CandidateRows`]), and which of them match for certain ([`Exact`])?
+//!    Documents decide about the others, in one pass for all conditions.
+//!
+//! `Condition::work_bytes` (module `cost`) estimates the work of both before the query runs. Reports name an access
+//! path by the same [`AccessName`] that chooses it.
 
+use std::fmt;
+
+use arrow::buffer::BooleanBuffer;
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
-use crate::scan::predicate::{Comparison, Predicate};
-use crate::scan::range_statistics::{self, Told};
+use crate::scan::indexed_column::IndexedColumn;
+use crate::scan::predicate::Predicate;
+use crate::scan::report::{AccessName, PruneCounter};
+use crate::scan::row_selection::RowSelection;
 
-/// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// From the shredded column of this number.
-    ShreddedColumn(usize),
-    /// From the search text, which decides.
-    Search,
-    /// From the search text and the shapes, which decide where a row group has shapes; otherwise as the next two.
-    Shapes,
-    /// From the search text; what it finds is verified in the documents.
-    SearchThenDocuments,
-    Documents,
+/// A predicate with its access path in a version.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// One of the first five: the order of [`AccessName`] is the order of cost.
+    pub access: AccessName,
+    /// The number of the indexed column.
+    column: Option<usize>,
+    pub predicate: Predicate,
 }
 
-impl Access {
-    pub fn reads_search(self) -> bool {
-        matches!(self, Access::Search | Access::Shapes | Access::SearchThenDocuments)
+impl Condition {
+    pub fn new(reader: &VersionReader, predicate: Predicate) -> Condition {
+        let column = match &predicate {
+            Predicate::Compare(compare) => reader.layout().shredded(compare.path.keys()),
+            Predicate::Keywords(_) => None,
+        };
+        let access = match &predicate {
+            Predicate::Compare(_) if column.is_some() => AccessName::ShreddedColumn,
+            Predicate::Keywords(keywords) if keywords.sees_everything() => AccessName::SearchText,
+            // Row groups without a path index use the next two access paths.
+            _ if !reader.shape_index().is_empty() => AccessName::SearchTextAndShapes,
+            predicate if predicate.searched().is_some() => AccessName::SearchTextThenDocuments,
+            _ => AccessName::Documents,
+        };
+        Condition { access, column, predicate }
     }
 
-    pub fn reads_documents(self) -> bool {
-        matches!(self, Access::SearchThenDocuments | Access::Documents)
+    /// Orders conditions by the cost of their access paths.
+    pub(super) fn rank(&self) -> (AccessName, Option<usize>) {
+        (self.access, self.column)
     }
-}
 
-pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
-    let has_shapes = !reader.shape_index().is_empty();
-    match predicate {
-        Predicate::Keywords(keywords) if keywords.sees_everything() => Access::Search,
-        Predicate::Keywords(_) if has_shapes => Access::Shapes,
-        Predicate::Keywords(_) => Access::SearchThenDocuments,
-        Predicate::Compare(compare) => match reader.layout().shredded(compare.path.keys()) {
-            Some(shredded) => Access::ShreddedColumn(shredded),
-            None if has_shapes => Access::Shapes,
-            None if compare.searched.is_some() => Access::SearchThenDocuments,
-            None => Access::Documents,
-        },
+    pub(super) fn reads_full_text(&self) -> bool {
+        (AccessName::SearchText..=AccessName::SearchTextThenDocuments).contains(&self.access)
     }
-}
 
-/// Whether candidates are verified in the search text, not in documents: it is there already, or it is less than the
-/// pages of documents that they lie in, or they are many and it finds room in the cache. Searching a text costs a tenth
-/// of reading a document, for which others pay then. With `fetch`, so many matches are enough.
-pub fn searches(reader: &VersionReader, row_group: usize, candidates: &[usize], fetch: Option<usize>) -> bool {
-    /// Of candidates that are verified until enough match, about one in so many does.
-    const TRIES: usize = 4;
-    /// One row in so many makes many candidates.
-    const MANY: usize = 16;
-    if reader.caches_search(row_group) {
-        return true;
+    pub fn reads_documents(&self) -> bool {
+        matches!(self.access, AccessName::SearchTextThenDocuments | AccessName::Documents)
     }
-    let most = fetch.map_or(usize::MAX, |fetch| fetch.saturating_mul(TRIES));
-    let rows = reader.row_groups()[row_group].rows;
-    if candidates.len().min(most) >= rows / MANY && reader.has_room_for_search(row_group) {
-        return true;
-    }
-    let (search, documents) = reader.search_and_document_bytes(row_group);
-    let pages = reader.page_count(row_group);
-    let (mut used, mut last) = (0, None);
-    for row in candidates.iter().take(most) {
-        let page = reader.page_of(row_group, *row);
-        if last.replace(page) != Some(page) {
-            used += 1;
+
+    pub(crate) fn indexed_column<'a>(&'a self, reader: &'a VersionReader) -> Option<IndexedColumn<'a>> {
+        match &self.predicate {
+            Predicate::Compare(compare) => self.column.map(|column| IndexedColumn { reader, column, compare }),
+            Predicate::Keywords(_) => None,
         }
     }
-    (documents / pages.max(1) as u64).saturating_mul(used) > search
-}
 
-/// What says that a row group holds nothing that is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrunedBy {
-    /// The text is not there, by the bloom filter.
-    BloomFilter,
-    /// The number is not there, by the statistics, nor is its text, by the bloom filter; or no number lies in the
-    /// range, by the statistics.
-    Numbers,
-    /// No string lies in the range, by the statistics.
-    Texts,
-    /// The text is in no search text, by the keyword index.
-    KeywordIndex,
-    /// The hash index of a column names none of its entities.
-    HashIndex,
-    /// All of the first of the order lie elsewhere, by the statistics.
-    Order,
-}
-
-/// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.
-pub async fn pruned(
-    reader: &VersionReader,
-    row_group: usize,
-    predicate: &Predicate,
-    access: Access,
-) -> Result<Option<PrunedBy>, StorageError> {
-    let (Access::ShreddedColumn(shredded), Predicate::Compare(predicate)) = (access, predicate) else {
-        return Ok(None);
-    };
-    match predicate.comparison {
-        Comparison::Equal => {}
-        Comparison::Contains => return Ok(None),
-        Comparison::Range(_) => {
-            let by = if predicate.needs_exact_text() { PrunedBy::Texts } else { PrunedBy::Numbers };
-            let told = range_statistics::told(reader, row_group, shredded, predicate);
-            return Ok((told == Told::NoRow).then_some(by));
+    /// What excludes all rows of a row group; `None` if a row may match. Only indexed columns exclude row groups for a
+    /// single condition: the evaluator asks the keyword index about all conditions together.
+    pub(super) async fn prune(
+        &self,
+        reader: &VersionReader,
+        row_group: usize,
+    ) -> Result<Option<PruneCounter>, StorageError> {
+        match self.indexed_column(reader) {
+            Some(column) => column.prune(row_group).await,
+            None => Ok(None),
         }
     }
-    if predicate.matches_null() && reader.holds_null(row_group, shredded) {
-        return Ok(None);
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Condition { predicate, access, column } = self;
+        let by = match (access, column) {
+            (_, Some(column)) => return write!(formatter, "{predicate} by indexed column {column}"),
+            (AccessName::SearchText, _) => "full-text column",
+            (AccessName::SearchTextAndShapes, _) => "full-text column and path index",
+            (AccessName::SearchTextThenDocuments, _) => "full-text column and documents",
+            _ => "documents",
+        };
+        write!(formatter, "{predicate} by {by}")
     }
-    let mut by = PrunedBy::BloomFilter;
-    if let Some(number) = predicate.number() {
-        let range = reader.number_range(row_group, shredded);
-        if range.is_some_and(|(min, max)| (min..=max).contains(&number.double())) {
-            return Ok(None);
+}
+
+/// The rows that may match a condition. No other row matches.
+pub(super) struct CandidateRows {
+    pub(super) rows: RowSelection,
+    pub(super) exact: Exact,
+}
+
+/// The candidates that match for certain. The others have to be verified.
+#[derive(Clone, Debug)]
+pub(super) enum Exact {
+    All,
+    Rows(BooleanBuffer),
+    None,
+}
+
+impl Exact {
+    pub(super) fn contains(&self, row: usize) -> bool {
+        match self {
+            Exact::All => true,
+            Exact::Rows(rows) => rows.value(row),
+            Exact::None => false,
         }
-        by = PrunedBy::Numbers;
     }
-    Ok((!reader.may_hold_text(row_group, shredded, &predicate.folded).await?).then_some(by))
 }

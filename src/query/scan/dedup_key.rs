@@ -18,9 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder};
+use datafusion::execution::memory_pool::MemoryReservation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use strata_format::derived::{Derivation, Derived, PathCodes};
+use strata_format::aux_index::{AuxKey, PathCodes};
 use strata_format::layout::{Layout, ShreddedKind, ShreddedPart};
 use strata_format::profile::PathIndex;
 use strata_format::reader::VersionReader;
@@ -179,7 +180,7 @@ impl KeyReads {
 }
 
 async fn has_codes(reader: &VersionReader, path: &Path) -> bool {
-    matches!(reader.derived(&Derivation::codes(&path.to_string())).await, Some(Derived::Codes(Some(_))))
+    reader.aux_index::<PathCodes>(AuxKey::codes(&path.to_string())).await.hit().is_some()
 }
 
 /// Whether some entity of a row group may have no scalar in a shredded column, by the footer.
@@ -287,6 +288,7 @@ async fn codes_of(
     access: PathAccess,
     reshape: &Reshape,
     may_read: MayRead,
+    memory: &MemoryReservation,
 ) -> Result<Option<Codes>, StorageError> {
     let fans_out = |column: PathColumn| reader.layout().shredded_columns[column.shredded].fans_out;
     let is_below = |other: &Path| other.keys().starts_with(path.keys());
@@ -299,7 +301,7 @@ async fn codes_of(
         PathAccess::Documents if is_untouched && is_whole => None,
         _ => return Ok(None),
     };
-    let codes = path_codes(reader, path, column, may_read).await?;
+    let codes = path_codes(reader, path, column, may_read, memory).await?;
     Ok(codes.and_then(|codes| Codes::of(codes, reshape.denull)))
 }
 
@@ -323,6 +325,7 @@ impl GroupSource {
         reader: &VersionReader,
         spec: &GroupSpec,
         codes: Option<MayRead>,
+        memory: &MemoryReservation,
     ) -> Result<GroupSource, StorageError> {
         let (reshape, is_part) = (spec.reshape.clone(), codes.is_none());
         if spec.is_stored() {
@@ -343,7 +346,7 @@ impl GroupSource {
         for (path, access) in paths.into_iter().zip(accesses) {
             tokio::task::consume_budget().await;
             let codes = match may_read {
-                Some(may_read) => codes_of(reader, &path, access, &reshape, may_read).await?,
+                Some(may_read) => codes_of(reader, &path, access, &reshape, may_read, memory).await?,
                 None => None,
             };
             keys.push(KeyPath { path, access, codes, node: None });

@@ -15,11 +15,12 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use foldhash::fast::RandomState;
 use futures::{Stream, StreamExt, TryStreamExt};
-use strata_format::derived::{Derivation, Derived, Firsts};
+use strata_format::aux_index::{AuxIndex, AuxKey, Firsts};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
 use crate::operator::{Input, Operator};
+use crate::scan::aux_index;
 use crate::scan::dedup_key::{GroupCodes, GroupSpec};
 
 /// Codes below this are marked as seen in a bitmap, others in a hash table.
@@ -33,48 +34,35 @@ const KEY_BYTES: u64 = 80;
 /// Rows whose codes are looked at between two points of giving way.
 const STRETCH: usize = 32_768;
 
-/// The first entities of these groups, if the cache holds them.
+/// The first entities of these groups, if the cache contains them.
 pub(crate) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
-    match reader.derived(&Derivation::firsts(&groups.name())).await? {
-        Derived::Firsts(firsts) => Some(firsts),
-        _ => None,
-    }
+    reader.aux_index(AuxKey::firsts(&groups.name())).await.hit()
 }
 
-/// The first entities of these groups, found by their codes or by the keys of each row group, and kept. `None` where
-/// there is no room to keep them, or no memory to find them.
-pub(super) async fn found_firsts(
+/// The first entities of these groups, found by their codes or by the keys of each row group.
+pub(super) async fn build_firsts(
     reader: &VersionReader,
     groups: &GroupSpec,
     codes: Option<GroupCodes<'_>>,
     keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
     memory: &MemoryReservation,
 ) -> Result<Option<Arc<Firsts>>, StorageError> {
-    // A bit for each entity is the most that they take.
-    if !reader.keeps(1) {
-        return Ok(None);
-    }
     let entities = reader.entity_count();
     let seen_bytes = match &codes {
         Some(codes) if codes.space <= BITMAP_CODES => codes.space / 8,
         Some(codes) => codes.space.min(entities).saturating_mul(CODE_BYTES),
         None => entities.saturating_mul(KEY_BYTES),
     };
-    let finding = memory.new_empty();
-    if finding.try_grow(usize::try_from(seen_bytes.saturating_add(entities / 8)).unwrap_or(usize::MAX)).is_err() {
-        return Ok(None);
-    }
     let find = async {
         let bits = match codes {
             Some(codes) => by_codes(&codes, entities as usize).await,
             None => by_keys(keys, entities as usize).await?,
         };
-        Ok(Derived::Firsts(Arc::new(Firsts::of(bits.build()))))
+        Ok(Some(Firsts::of(bits.build())))
     };
-    match reader.derive(Derivation::firsts(&groups.name()), Box::pin(find)).await? {
-        Derived::Firsts(firsts) => Ok(Some(firsts)),
-        _ => Ok(None),
-    }
+    let working_bytes = seen_bytes.saturating_add(entities / 8);
+    let key = AuxKey::firsts(&groups.name());
+    Ok(aux_index::build(reader, key, working_bytes, memory, find).await?.hit())
 }
 
 async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuilder {
@@ -84,14 +72,12 @@ async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuild
     for start in (0..entities).step_by(STRETCH) {
         tokio::task::yield_now().await;
         let positions = start..entities.min(start + STRETCH);
-        if bitmap.is_empty() {
-            codes.each(positions, |_, code| bits.append(table.insert(code)));
-            continue;
-        }
         codes.each(positions, |_, code| {
-            let (word, bit) = (&mut bitmap[code as usize / 64], 1 << (code % 64));
-            bits.append(*word & bit == 0);
-            *word |= bit;
+            let bit = 1 << (code % 64);
+            bits.append(match bitmap.get_mut(code as usize / 64) {
+                Some(word) => std::mem::replace(word, *word | bit) & bit == 0,
+                None => table.insert(code),
+            });
         });
     }
     bits
@@ -129,7 +115,7 @@ impl Operator for KeepFirsts {
 
     fn execute(&self, input: Input<'_>) -> EngineResult<SendableRecordBatchStream> {
         let memory = MemoryConsumer::new("first entities of groups").register(input.context.memory_pool());
-        let keeping = Keeping { keep: self.clone(), bits: self.room(&memory), _memory: memory };
+        let keeping = Keeping::new(self.clone(), memory);
         let batches = input.execute()?;
         let batches = futures::stream::try_unfold((batches, keeping), |(mut batches, mut keeping)| async move {
             match batches.next().await.transpose()? {
@@ -147,43 +133,41 @@ impl Operator for KeepFirsts {
     }
 }
 
-impl KeepFirsts {
-    /// Room for a bit for each entity, if there is room to keep them.
-    fn room(&self, memory: &MemoryReservation) -> Option<BooleanBufferBuilder> {
-        let entities = usize::try_from(self.reader.entity_count()).ok()?;
-        memory.try_grow(entities / 8 + 1).ok().filter(|()| self.reader.keeps(1))?;
-        let mut bits = BooleanBufferBuilder::new(entities);
-        bits.append_n(entities, false);
-        Some(bits)
-    }
-}
-
 /// The first entities that have come so far.
 struct Keeping {
     keep: KeepFirsts,
+    /// A bit for each entity, if there is memory for them and the cache may keep them.
     bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
 
 impl Keeping {
+    fn new(keep: KeepFirsts, memory: MemoryReservation) -> Keeping {
+        let entities = keep.reader.entity_count() as usize;
+        let has_memory = memory.try_grow(entities / 8 + 1).is_ok();
+        let bits = (has_memory && keep.reader.can_cache(Firsts::ENTITY_BYTES)).then(|| {
+            let mut bits = BooleanBufferBuilder::new(entities);
+            bits.append_n(entities, false);
+            bits
+        });
+        Keeping { keep, bits, _memory: memory }
+    }
+
     fn add(&mut self, batch: &RecordBatch) {
         let Some(bits) = &mut self.bits else { return };
-        for position in batch.column(self.keep.positions).as_primitive::<UInt64Type>().values() {
-            match usize::try_from(*position) {
-                Ok(position) if position < bits.len() => bits.set_bit(position, true),
-                _ => {
-                    self.bits = None;
-                    return;
-                }
-            }
+        let positions = batch.column(self.keep.positions).as_primitive::<UInt64Type>().values();
+        if positions.iter().all(|position| *position < bits.len() as u64) {
+            positions.iter().for_each(|position| bits.set_bit(*position as usize, true));
+        } else {
+            self.bits = None;
         }
     }
 
     async fn end(&mut self) {
         let Some(bits) = self.bits.take() else { return };
-        let what = Derivation::firsts(&self.keep.groups.name());
-        let found = async { Ok(Derived::Firsts(Arc::new(Firsts::of(bits.build())))) };
-        // They are found again where they are not kept.
-        let _ = self.keep.reader.derive(what, Box::pin(found)).await;
+        let key = AuxKey::firsts(&self.keep.groups.name());
+        let found = async { Ok(Some(Firsts::of(bits.build()))) };
+        // If the cache does not keep them, the next query finds them again.
+        let _ = self.keep.reader.build_aux_index(key, Box::pin(found)).await;
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use datafusion::execution::memory_pool::MemoryReservation;
-use strata_format::derived::{Derivation, Derived};
+use strata_format::aux_index::{AuxKey, AuxLookup};
 use strata_format::hash_index::{self, Entry, HashIndex, HashedValue, IndexedValue, Listed, ValueHasher};
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
@@ -21,10 +21,11 @@ use strata_store::StorageError;
 use tokio::sync::Semaphore;
 
 use crate::pace::Pace;
-use crate::scan::access::Access;
+use crate::scan::access::Condition;
+use crate::scan::aux_index;
 use crate::scan::kernels::Elements;
 use crate::scan::key_column::{misfit, remainder_at};
-use crate::scan::predicate::{Compare, Comparison, Predicate};
+use crate::scan::predicate::{Compare, Comparison};
 
 /// An index is made when filters have looked through so many times as many elements as there are entities: about what
 /// making it costs.
@@ -44,29 +45,16 @@ const EQUAL_BYTES: usize = 1 << 10;
 /// Only the first of so many filters of a request are looked up.
 const FILTERS: usize = 16;
 
-static MAKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+/// One index is built at a time.
+static BUILDS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 /// Whether an index of its column answers a comparison: it knows texts and numbers.
 fn is_served(compare: &Compare) -> bool {
     compare.comparison == Comparison::Equal && !compare.matches_null()
 }
 
-/// The index of a shredded column, if it is kept.
-enum Kept {
-    Index(Arc<HashIndex>),
-    NotYet,
-    Never,
-}
-
-async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
-    if !reader.keeps(hash_index::ELEMENT_BYTES) {
-        return Kept::Never;
-    }
-    match reader.derived(&Derivation::HashIndex(shredded as u32)).await {
-        Some(Derived::HashIndex(Some(index))) => Kept::Index(index),
-        Some(_) => Kept::Never,
-        None => Kept::NotYet,
-    }
+async fn kept(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
+    reader.aux_index(AuxKey::HashIndex(shredded as u32)).await
 }
 
 /// The entities that match a comparison with a shredded column, ascending, by an index that is kept: the first
@@ -82,16 +70,14 @@ pub(crate) async fn found_by_index(
     if !is_served(compare) {
         return Ok(None);
     }
-    let Kept::Index(index) = kept(reader, shredded).await else { return Ok(None) };
-    let Some((texts, numbers)) = lists(reader, &index, compare) else { return Ok(None) };
-    if texts.positions.len() + numbers.positions.len() > most {
+    let Some(index) = kept(reader, shredded).await.hit() else { return Ok(None) };
+    let Some(mut probed) = ProbeResult::new(reader, &index, compare).filter(|probed| probed.count() <= most) else {
         return Ok(None);
+    };
+    if !probed.0.iter().all(|listed| listed.are_of_one_value) {
+        return equal(reader, shredded, compare, &probed.positions(), wanted).await;
     }
-    if !(texts.are_of_one_value && numbers.are_of_one_value) {
-        return equal(reader, shredded, compare, &ascending(texts, numbers), wanted).await;
-    }
-    let mut matching = [texts, numbers];
-    for (listed, is_number) in matching.iter_mut().zip([false, true]) {
+    for (listed, is_number) in probed.0.iter_mut().zip([false, true]) {
         let Some(first) = listed.positions.first().copied() else { continue };
         let row_group = reader.row_group_of(u64::from(first));
         if !EqualColumn::is_cached(reader, row_group, shredded, is_number) {
@@ -109,8 +95,7 @@ pub(crate) async fn found_by_index(
             listed.positions = &[];
         }
     }
-    let [texts, numbers] = matching;
-    Ok(Some(ascending(texts, numbers)))
+    Ok(Some(probed.positions()))
 }
 
 /// Those of some entities that match a comparison, ascending, as many as are wanted: by their values. `None` where the
@@ -148,29 +133,38 @@ pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, com
     if !is_served(compare) {
         return None;
     }
-    let Kept::Index(index) = kept(reader, shredded).await else { return None };
-    let (texts, numbers) = lists(reader, &index, compare)?;
-    Some((texts.positions.len() + numbers.positions.len()) as u64)
+    let index = kept(reader, shredded).await.hit()?;
+    Some(ProbeResult::new(reader, &index, compare)?.count() as u64)
 }
 
-/// What is in either of two lists, once.
-fn ascending(texts: Listed<'_>, numbers: Listed<'_>) -> Vec<u32> {
-    let mut positions = [texts.positions, numbers.positions].concat();
-    if !numbers.positions.is_empty() {
-        positions.sort_unstable();
+/// The entities that an index lists for a value as a text, and for the value as a number.
+struct ProbeResult<'i>([Listed<'i>; 2]);
+
+impl<'i> ProbeResult<'i> {
+    /// `None` if they are many.
+    fn new(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<ProbeResult<'i>> {
+        let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
+        let number = number.map(|(double, remainder)| index.candidates(IndexedValue::Number(double, remainder)));
+        let none = Listed { positions: &[], are_of_one_value: true };
+        let probed = ProbeResult([index.candidates(IndexedValue::Text(&compare.folded)), number.unwrap_or(none)]);
+        (probed.count() as u64 <= FEW.max(reader.entity_count() / ONE_IN)).then_some(probed)
     }
-    positions.dedup();
-    positions
-}
 
-/// What an index lists for a value as a text and as a number. `None` where they are many.
-fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<(Listed<'i>, Listed<'i>)> {
-    let texts = index.candidates(IndexedValue::Text(&compare.folded));
-    let number = compare.number().and_then(|number| Some(IndexedValue::Number(number.double(), number.remainder()?)));
-    let none = Listed { positions: &[], are_of_one_value: true };
-    let numbers = number.map_or(none, |number| index.candidates(number));
-    let are_few = (texts.positions.len() + numbers.positions.len()) as u64 <= FEW.max(reader.entity_count() / ONE_IN);
-    are_few.then_some((texts, numbers))
+    /// Entities with both are counted twice.
+    fn count(&self) -> usize {
+        self.0.iter().map(|listed| listed.positions.len()).sum()
+    }
+
+    /// Ascending, each once.
+    fn positions(&self) -> Vec<u32> {
+        let [texts, numbers] = self.0.map(|listed| listed.positions);
+        let mut positions = [texts, numbers].concat();
+        if !numbers.is_empty() {
+            positions.sort_unstable();
+        }
+        positions.dedup();
+        positions
+    }
 }
 
 /// The entities that may match all predicates of a scan, and which predicates say so.
@@ -210,27 +204,24 @@ impl Indexes {
     /// making begins, in memory that is nobody's share: it is kept for all.
     pub(super) async fn ask(
         reader: &VersionReader,
-        predicates: &[(Access, Predicate)],
+        conditions: &[Condition],
         memory: &MemoryReservation,
         shared_memory: &MemoryReservation,
     ) -> Indexes {
         let (mut found, mut asked) = (None::<Vec<u32>>, Vec::new());
-        let mut looked_through = vec![None; predicates.len()];
-        let served =
-            predicates.iter().enumerate().filter_map(|(number, (access, predicate))| match (access, predicate) {
-                (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) if is_served(compare) => {
-                    Some((number, *shredded, compare))
-                }
-                _ => None,
-            });
+        let mut looked_through = vec![None; conditions.len()];
+        let served = conditions.iter().enumerate().filter_map(|(number, condition)| {
+            let column = condition.indexed_column(reader).filter(|column| is_served(column.compare))?;
+            Some((number, column.column, column.compare))
+        });
         for (number, shredded, compare) in served.take(FILTERS) {
             let named = match kept(reader, shredded).await {
-                Kept::Index(index) => lists(reader, &index, compare).map(|(texts, numbers)| ascending(texts, numbers)),
-                Kept::NotYet => {
+                AuxLookup::Hit(index) => ProbeResult::new(reader, &index, compare).map(|probed| probed.positions()),
+                AuxLookup::Miss => {
                     looked_through[number] = missed(reader, shredded, shared_memory).await;
                     None
                 }
-                Kept::Never => None,
+                AuxLookup::Unsupported => None,
             };
             let Some(named) = named else { continue };
             asked.push(number);
@@ -260,54 +251,48 @@ fn in_both(one: &[u32], other: &[u32]) -> Vec<u32> {
     few.iter().copied().filter(|position| many.binary_search(position).is_ok()).collect()
 }
 
-/// How much of a column has been looked through. If that is enough, the making of its index begins.
+/// The count of what has been checked of a column for want of its index. If that is enough, a task begins to build the
+/// index.
 async fn missed(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
-    let what = Derivation::LookedThrough(shredded as u32);
-    let begin = async { Ok(Derived::LookedThrough(Arc::default())) };
-    let Ok(Derived::LookedThrough(count)) = reader.derive(what, Box::pin(begin)).await else { return None };
+    let new = async { Ok(Some(AtomicU64::default())) };
+    let key = AuxKey::ScanCount(shredded as u32);
+    let count = reader.build_aux_index::<AtomicU64>(key, Box::pin(new)).await.ok()?.hit()?;
     if count.load(Ordering::Relaxed) >= WORTH * reader.entity_count()
-        && let Ok(permit) = MAKING.clone().try_acquire_owned()
+        && let Ok(permit) = BUILDS.clone().try_acquire_owned()
     {
-        // If it fails, it is tried again after as much.
+        // If the build fails, the next one begins after as many elements.
         count.store(0, Ordering::Relaxed);
-        let (reader, memory) = (reader.for_later(), memory.new_empty());
+        let reader = reader.for_later();
+        let memory = memory.new_empty();
         tokio::spawn(async move {
-            if let Ok(Some(made)) = make(&reader, shredded, &memory).await {
-                let what = Derivation::HashIndex(shredded as u32);
-                // It fails as little as its making, which is over.
-                let _ = reader.derive(what, Box::pin(async { Ok(made) })).await;
-            }
+            let elements = reader.element_count(shredded);
+            let working_bytes = elements.saturating_mul(hash_index::MAKING_BYTES);
+            let index = hash_index_of(&reader, shredded, elements);
+            let key = AuxKey::HashIndex(shredded as u32);
+            let _ = aux_index::build(&reader, key, working_bytes, &memory, index).await;
             drop(permit);
         });
     }
     Some(count)
 }
 
-/// Makes the index of a column. `None` where there is no memory for that now.
-async fn make(
+/// The index of a column with this many elements; `None` if it would take too much of the cache.
+async fn hash_index_of(
     reader: &VersionReader,
     shredded: usize,
-    memory: &MemoryReservation,
-) -> Result<Option<Derived>, StorageError> {
+    elements: u64,
+) -> Result<Option<HashIndex>, StorageError> {
+    if !reader.can_cache(elements.div_ceil(reader.entity_count().max(1)) * hash_index::ELEMENT_BYTES) {
+        return Ok(None);
+    }
     let hasher = ValueHasher::default();
     let mut entries: Vec<Entry> = Vec::new();
     for (number, group) in reader.row_groups().iter().enumerate() {
         tokio::task::yield_now().await;
         let column = EqualColumn::open(reader, number, shredded, true).await?;
-        let more = Elements::of(&column.text).len() as u64;
-        if !reader
-            .keeps((entries.len() as u64 + more).div_ceil(reader.entity_count().max(1)) * hash_index::ELEMENT_BYTES)
-        {
-            return Ok(Some(Derived::HashIndex(None)));
-        }
-        let bytes = usize::try_from(more.saturating_mul(hash_index::MAKING_BYTES)).unwrap_or(usize::MAX);
-        if memory.try_grow(bytes).is_err() || entries.try_reserve(more as usize).is_err() {
-            return Ok(None);
-        }
         column.entries(&hasher, group.first as u32, &mut entries);
     }
-    let index = HashIndex::build(hasher, &entries, async || tokio::task::yield_now().await).await;
-    Ok(Some(Derived::HashIndex(Some(Arc::new(index)))))
+    Ok(Some(HashIndex::build(hasher, &entries, async || tokio::task::yield_now().await).await))
 }
 
 /// What equality compares of a shredded column in a row group.

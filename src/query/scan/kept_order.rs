@@ -12,25 +12,26 @@
 //! Measured by the rows `sort by …, limit 100` of `benches/reads`.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
+use arrow::buffer::{BooleanBuffer, Buffer};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::Time;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
-use strata_format::derived::{ColumnOrder, Derivation, Derived};
+use strata_format::aux_index::{AuxKey, AuxLookup, ColumnOrder};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
 use crate::pace::Pace;
+use crate::scan::aux_index;
 use crate::scan::metrics::timed;
 use crate::scan::radix_sort::{ByRank, by_rank};
 use crate::scan::row_selection::RowSelection;
 use crate::scan::sort_key::{OrderSpec, Ranks, SortColumn, order_column};
 
-/// Bytes that making an order takes for each entity, beside the texts of its column: a rank and a position twice, and
-/// the numbers of the column.
-const MAKING_BYTES: u64 = 64;
+/// Bytes that building an order takes for each entity, in addition to the texts of its column: a rank and a position
+/// twice, and the numbers of the column.
+const BUILD_BYTES: u64 = 64;
 
 /// Entities that are sorted at once: comparing them is as much work as lies between two points of giving way.
 const STRETCH: usize = 16_384;
@@ -46,56 +47,41 @@ const UNEQUAL: usize = 2_000_000;
 /// The rank of the empty string, and of strings that begin with NULs.
 const EMPTY_RANK: u64 = 2 << 61;
 
-/// The order that serves a sort, if the cache holds it.
-pub(crate) async fn kept_order(reader: &VersionReader, spec: &OrderSpec) -> Kept {
-    let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Kept::Never };
-    match reader.derived(&Derivation::Order(shredded as u32)).await {
-        Some(Derived::Order(order)) => Kept::of(order, spec),
-        _ if reader.keeps(size_of::<u32>() as u64 + 1) => Kept::NotYet,
-        _ => Kept::Never,
+/// The order that serves a sort, if the cache contains it.
+pub(crate) async fn kept_order(reader: &VersionReader, spec: &OrderSpec) -> AuxLookup<ColumnOrder> {
+    match order_column(reader.layout(), &spec.field) {
+        Some(shredded) => serving(reader.aux_index(AuxKey::Order(shredded as u32)).await, spec),
+        None => AuxLookup::Unsupported,
     }
 }
 
-pub(crate) enum Kept {
-    Order(Arc<ColumnOrder>),
-    NotYet,
-    Never,
-}
-
-impl Kept {
-    fn of(order: Option<Arc<ColumnOrder>>, spec: &OrderSpec) -> Kept {
-        match order {
-            // Where empty strings are as good as missing, their order is another one.
-            Some(order) if !(spec.denull && order.holds_empty) => Kept::Order(order),
-            _ => Kept::Never,
-        }
+/// If empty strings count as missing, the order is another one.
+fn serving(found: AuxLookup<ColumnOrder>, spec: &OrderSpec) -> AuxLookup<ColumnOrder> {
+    match found {
+        AuxLookup::Hit(order) if spec.denull && order.holds_empty => AuxLookup::Unsupported,
+        found => found,
     }
 }
 
-/// Makes the order that serves a sort, of the columns of all row groups ([`ranked_column`]). [`Kept::NotYet`] where
-/// there is no memory to make it. Adds the time that this keeps a thread busy, besides that of the columns.
-pub(super) async fn make(
+/// Builds the order that serves a sort from the columns of all row groups ([`ranked_column`]). Adds the time that this
+/// keeps a thread busy, in addition to that of the columns.
+pub(super) async fn build(
     reader: &VersionReader,
     spec: &OrderSpec,
     columns: BoxStream<'_, Result<Option<RankedColumn>, StorageError>>,
     memory: &MemoryReservation,
     time: &Time,
-) -> Result<Kept, StorageError> {
-    let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(Kept::Never) };
-    let size_bytes = reader.entity_count().saturating_mul(MAKING_BYTES) + reader.shredded_bytes(shredded);
-    let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-    let making = memory.new_empty();
-    if making.try_grow(size_bytes).is_err() {
-        return Ok(Kept::NotYet);
-    }
+) -> Result<AuxLookup<ColumnOrder>, StorageError> {
+    let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(AuxLookup::Unsupported) };
+    let working_bytes = reader.entity_count().saturating_mul(BUILD_BYTES) + reader.shredded_bytes(shredded);
     let order = async {
-        let Some(ranked) = Ranked::read(reader, columns).await? else { return Ok(Derived::Order(None)) };
-        Ok(Derived::Order(timed(time, ranked.order()).await.map(Arc::new)))
+        match Ranked::read(reader, columns).await? {
+            Some(ranked) => Ok(timed(time, ranked.order()).await),
+            None => Ok(None),
+        }
     };
-    match reader.derive(Derivation::Order(shredded as u32), Box::pin(order)).await? {
-        Derived::Order(order) => Ok(Kept::of(order, spec)),
-        _ => Ok(Kept::Never),
-    }
+    let key = AuxKey::Order(shredded as u32);
+    Ok(serving(aux_index::build(reader, key, working_bytes, memory, order).await?, spec))
 }
 
 /// The column of a row group, and the rank of each row, ascending.
@@ -152,9 +138,10 @@ impl Ranked {
         let ByRank { mut positions, mut starts } = by_rank(std::mem::take(&mut self.ranks)).await;
         let most_unequal = UNEQUAL.max(positions.len() / 4);
         let (mut unequal, mut pace) = (0, Pace::default());
-        let mut start = 0;
-        while start < sortable {
-            let end = next_start(&starts, start + 1).min(sortable);
+        let of_ranks = BooleanBuffer::new(Buffer::from_slice_ref(&starts), 0, sortable);
+        let mut of_ranks = of_ranks.set_indices().peekable();
+        while let Some(start) = of_ranks.next() {
+            let end = of_ranks.peek().copied().unwrap_or(sortable);
             pace.worked(ENTITY_BYTES).await;
             let mut is_one_value = true;
             for place in start + 1..end {
@@ -179,7 +166,6 @@ impl Ranked {
                     pace.worked(COMPARISON_BYTES).await;
                 }
             }
-            start = end;
         }
         if sortable < positions.len() {
             // Those without a value have no start.
@@ -199,61 +185,30 @@ impl Ranked {
     }
 }
 
-/// The first place from this one on at which another rank begins; `usize::MAX` where none does.
-fn next_start(starts: &[u64], place: usize) -> usize {
-    let (mut word, from) = (place / 64, u64::MAX << (place % 64));
-    let Some(mut bits) = starts.get(word).map(|bits| bits & from) else { return usize::MAX };
-    while bits == 0 {
-        word += 1;
-        let Some(next) = starts.get(word) else { return usize::MAX };
-        bits = *next;
-    }
-    word * 64 + bits.trailing_zeros() as usize
-}
-
-/// Sorts by stretches, which it then merges; equal entries keep their order.
+/// A stable merge sort that yields to other tasks, which a sort of the standard library does not.
 async fn sort<T: Copy>(entries: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let mut pace = Pace::default();
     for stretch in entries.chunks_mut(STRETCH) {
         stretch.sort_by(&compare);
         pace.worked(stretch.len() * COMPARISON_BYTES).await;
     }
-    if entries.len() <= STRETCH {
-        return;
-    }
-    let (mut runs, mut merged) = (entries.to_vec(), Vec::with_capacity(entries.len()));
     let mut run = STRETCH;
-    while run < runs.len() {
-        merged.clear();
-        for pair in runs.chunks(2 * run) {
-            let (one, other) = pair.split_at(run.min(pair.len()));
-            merge(one, other, &compare, &mut merged, &mut pace).await;
+    while run < entries.len() {
+        let mut merged = Vec::with_capacity(entries.len());
+        for pair in entries.chunks(2 * run) {
+            let (mut one, mut other) = pair.split_at(run.min(pair.len()));
+            while let (Some(first), Some(second)) = (one.first(), other.first()) {
+                let next = if compare(first, second) != Ordering::Greater { &mut one } else { &mut other };
+                merged.push(next[0]);
+                *next = &next[1..];
+                pace.worked(COMPARISON_BYTES).await;
+            }
+            merged.extend_from_slice(one);
+            merged.extend_from_slice(other);
         }
-        std::mem::swap(&mut runs, &mut merged);
+        entries.copy_from_slice(&merged);
         run *= 2;
     }
-    entries.copy_from_slice(&runs);
-}
-
-async fn merge<T: Copy>(
-    mut one: &[T],
-    mut other: &[T],
-    compare: &impl Fn(&T, &T) -> Ordering,
-    merged: &mut Vec<T>,
-    pace: &mut Pace,
-) {
-    while let (Some(first), Some(second)) = (one.first(), other.first()) {
-        if compare(first, second) != Ordering::Greater {
-            merged.push(*first);
-            one = &one[1..];
-        } else {
-            merged.push(*second);
-            other = &other[1..];
-        }
-        pace.worked(COMPARISON_BYTES).await;
-    }
-    merged.extend_from_slice(one);
-    merged.extend_from_slice(other);
 }
 
 #[cfg(test)]
@@ -261,16 +216,6 @@ mod tests {
     use super::*;
 
     type Entry = (u64, u32);
-
-    #[test]
-    fn the_next_start_is_found_across_words() {
-        let starts = [1 << 63 | 1, 0, 0, 1 << 5];
-        for (place, expected) in
-            [(0, 0), (1, 63), (63, 63), (64, 197), (197, 197), (198, usize::MAX), (256, usize::MAX)]
-        {
-            assert_eq!(next_start(&starts, place), expected, "{place}");
-        }
-    }
 
     #[tokio::test]
     async fn stretches_are_sorted_as_a_whole_and_equal_entries_keep_their_order() {

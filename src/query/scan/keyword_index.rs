@@ -15,8 +15,7 @@ use strata_types::request::KeywordsMode;
 use tokio::sync::OnceCell;
 
 use crate::pace::Pace;
-use crate::scan::access::Access;
-use crate::scan::predicate::Predicate;
+use crate::scan::access::{Condition, Exact};
 
 /// Answers for so many segments are kept: row groups are worked on in order, so that few segments are in use. They are
 /// more while row groups wait for the store,
@@ -34,30 +33,21 @@ struct Question {
     mode: KeywordsMode,
 }
 
-/// Rows of a row group that the index leaves for a predicate.
+/// The rows that the index lists for a predicate. In no other row the full-text column contains the words.
 #[derive(Clone)]
 pub(super) struct IndexedRows {
-    /// Rows whose search text may hold what is looked for. No other row matches.
     pub(super) candidates: BooleanBuffer,
-    /// Those of them whose search text holds it for sure.
-    pub(super) sure: Sure,
-}
-
-/// Rows whose search text holds for sure what is looked for.
-#[derive(Clone)]
-pub(super) enum Sure {
-    All,
-    Rows(BooleanBuffer),
-    None,
+    /// The candidates whose full-text column contains the words for certain.
+    pub(super) exact: Exact,
 }
 
 impl IndexedRows {
     fn slice(&self, start: usize, rows: usize) -> IndexedRows {
-        let sure = match &self.sure {
-            Sure::Rows(sure) => Sure::Rows(sure.slice(start, rows)),
+        let exact = match &self.exact {
+            Exact::Rows(exact) => Exact::Rows(exact.slice(start, rows)),
             other => other.clone(),
         };
-        IndexedRows { candidates: self.candidates.slice(start, rows), sure }
+        IndexedRows { candidates: self.candidates.slice(start, rows), exact }
     }
 }
 
@@ -73,12 +63,11 @@ pub(super) struct KeywordQuestions {
 
 impl KeywordQuestions {
     /// What predicates ask the index for; `None` where there is none, or nothing to ask.
-    pub(super) fn of(reader: &VersionReader, predicates: &[(Access, Predicate)]) -> Option<KeywordQuestions> {
+    pub(super) fn of(reader: &VersionReader, conditions: &[Condition]) -> Option<KeywordQuestions> {
         if reader.keyword_index().is_empty() {
             return None;
         }
-        let questions: Vec<Option<Question>> =
-            predicates.iter().map(|(access, predicate)| Question::of(*access, predicate)).collect();
+        let questions: Vec<Option<Question>> = conditions.iter().map(Question::new).collect();
         let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
         let bytes = questions.iter().flatten().count() * answer_bytes(rows);
         let segments = (ANSWER_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
@@ -144,8 +133,8 @@ impl KeywordQuestions {
 }
 
 impl Question {
-    fn of(access: Access, predicate: &Predicate) -> Option<Question> {
-        let (texts, mode) = predicate.searched().filter(|_| access.reads_search())?;
+    fn new(condition: &Condition) -> Option<Question> {
+        let (texts, mode) = condition.predicate.searched().filter(|_| condition.reads_full_text())?;
         Some(Question { plans: texts.iter().map(|text| Plan::of(text)).collect(), mode })
     }
 
@@ -161,24 +150,24 @@ impl Question {
             return Ok(None);
         }
         let mut candidates: Option<FixedBitSet> = None;
-        let mut sure: Option<FixedBitSet> = None;
-        let mut all_sure = true;
+        let mut exact: Option<FixedBitSet> = None;
+        let mut all_exact = true;
         for plan in &self.plans {
             pace.worked(NEEDLE_BYTES).await;
-            let (rows, exact) = match reader.keyword_candidates(segment, plan).await? {
+            let (rows, is_exact) = match reader.keyword_candidates(segment, plan).await? {
                 Candidates::Exact(rows) => (rows, true),
                 Candidates::Candidates(rows) => (rows, false),
                 Candidates::Scan if self.mode == KeywordsMode::Or => return Ok(None),
                 Candidates::Scan => {
-                    all_sure = false;
+                    all_exact = false;
                     continue;
                 }
             };
-            all_sure &= exact;
-            if self.mode == KeywordsMode::Or && exact {
-                match &mut sure {
-                    Some(sure) => sure.union_with(&rows),
-                    None => sure = Some(rows.clone()),
+            all_exact &= is_exact;
+            if self.mode == KeywordsMode::Or && is_exact {
+                match &mut exact {
+                    Some(exact) => exact.union_with(&rows),
+                    None => exact = Some(rows.clone()),
                 }
             }
             match (&mut candidates, self.mode) {
@@ -188,19 +177,19 @@ impl Question {
             }
             let decided = match self.mode {
                 KeywordsMode::And => candidates.as_ref().is_some_and(FixedBitSet::is_clear),
-                KeywordsMode::Or => sure.as_ref().is_some_and(FixedBitSet::is_full),
+                KeywordsMode::Or => exact.as_ref().is_some_and(FixedBitSet::is_full),
             };
             if decided {
-                all_sure = true;
+                all_exact = true;
                 break;
             }
         }
         Ok(candidates.map(|candidates| IndexedRows {
             candidates: buffer(&candidates),
-            sure: match sure {
-                _ if all_sure => Sure::All,
-                Some(sure) => Sure::Rows(buffer(&sure)),
-                None => Sure::None,
+            exact: match exact {
+                _ if all_exact => Exact::All,
+                Some(exact) => Exact::Rows(buffer(&exact)),
+                None => Exact::None,
             },
         }))
     }

@@ -1,18 +1,21 @@
-//! The metrics of a scan, counted by row group, so that counting costs nothing beside the work.
+//! The metrics of a scan, recorded per row group in the form in which a report shows them.
 
 use std::pin::pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use datafusion::physical_plan::metrics::Time;
 use serde::Serialize;
+use strata_runtime::metrics::metrics;
 use utoipa::ToSchema;
 
-use crate::scan::access::PrunedBy;
+use crate::scan::access::{Condition, Exact};
+use crate::scan::report::{PredicateUse, PruneCounter, ScanUse};
 
 /// What strata read: a part of the file or a cached result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+// Conditions are evaluated in the order of the first five: the cheapest access path first.
 pub enum AccessName {
     /// The indexed column of a path.
     ShreddedColumn,
@@ -59,76 +62,96 @@ pub(super) async fn timed<F: Future>(time: &Time, work: F) -> F::Output {
     .await
 }
 
-/// Rows before and after something that selects among them.
+/// The rows that a filter of the scan has excluded.
 #[derive(Debug, Default)]
-pub(super) struct Narrowed {
-    pub(super) before: Counter,
-    pub(super) after: Counter,
-}
+pub(super) struct ExcludedRows(Counter);
 
-impl Narrowed {
-    pub(super) fn add(&self, before: usize, after: usize) {
-        self.before.add(before);
-        self.after.add(after);
+impl ExcludedRows {
+    pub(super) fn add(&self, rows_in: usize, rows_out: usize) {
+        self.0.add(rows_in - rows_out);
     }
-}
 
-/// What the keyword index said of a predicate, in row groups, and the rows that it left.
-#[derive(Debug, Default)]
-pub(super) struct IndexedCounts {
-    pub(super) exact: Counter,
-    pub(super) candidates: Counter,
-    pub(super) scan: Counter,
-    pub(super) rows: Counter,
-}
-
-/// How a predicate on paths was answered where there are shapes, in row groups.
-#[derive(Debug, Default)]
-pub(super) struct ShapeCounts {
-    pub(super) settled: Counter,
-    pub(super) documents: Counter,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct PredicateMetrics {
-    /// What shredded columns and search texts have left.
-    pub(super) rows: Narrowed,
-    pub(super) indexed: IndexedCounts,
-    /// Whether a hash index named the entities that may match.
-    pub(super) hash_indexed: OnceLock<()>,
-    pub(super) shapes: ShapeCounts,
-    /// Row groups in which the statistics of a shredded column say that every row matches.
-    pub(super) settled_by_statistics: Counter,
+    pub(super) fn get(&self) -> u64 {
+        self.0.get()
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
-    /// Row groups that were pruned, by [`PrunedBy`].
-    pub(super) pruned: [Counter; PrunedBy::Order as usize + 1],
-    /// Row groups that were not pruned, and their rows.
-    pub(super) scanned: Counter,
-    pub(super) tested: Counter,
-    /// As the scan's predicates.
-    pub(super) predicates: Box<[PredicateMetrics]>,
-    pub(super) verified: Narrowed,
-    /// What the top-k threshold has left.
-    pub(super) top_k: Narrowed,
-    /// Pages of documents that were looked at to verify, and for the keys of the order and of groups.
-    pub(super) verified_pages: Counter,
+    /// What row groups, predicates and documents contribute to the report.
+    report: Mutex<ScanUse>,
+    /// Row groups that were pruned or scanned.
+    pub(super) reached: Counter,
+    /// By the top-k threshold.
+    pub(super) top_k: ExcludedRows,
+    /// Document pages read for the keys of the order and of groups.
     pub(super) order_pages: Counter,
     pub(super) group_pages: Counter,
-    /// What is left of entities whose group has another one that comes before them.
-    pub(super) distinct: Narrowed,
-    /// Where the keys came from, once that is decided.
+    /// Because a row before them is of the same group.
+    pub(super) distinct: ExcludedRows,
+    /// The source of the keys, once the scan has decided on it.
     pub(super) order_source: OnceLock<AccessName>,
     pub(super) group_source: OnceLock<AccessName>,
 }
 
 impl ScanMetrics {
-    pub(super) fn of(predicates: usize) -> ScanMetrics {
-        ScanMetrics {
-            predicates: (0..predicates).map(|_| PredicateMetrics::default()).collect(),
-            ..ScanMetrics::default()
-        }
+    pub(super) fn new(conditions: &[Condition]) -> ScanMetrics {
+        let predicates = conditions.iter().map(PredicateUse::new).collect();
+        ScanMetrics { report: Mutex::new(ScanUse { predicates, ..ScanUse::default() }), ..ScanMetrics::default() }
+    }
+
+    pub(super) fn record<T>(&self, record: impl FnOnce(&mut ScanUse) -> T) -> T {
+        // Counters stay consistent when a thread panics.
+        record(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn count_pruned(&self, rows: usize, bytes: u64, counter: PruneCounter) {
+        metrics().pruned_rows.increment(rows as u64);
+        metrics().pruned_bytes.increment(bytes);
+        self.reached.add(1);
+        self.record(|scan| *counter(&mut scan.row_groups) += 1);
+    }
+
+    pub(super) fn count_scanned(&self, rows: usize) {
+        self.reached.add(1);
+        metrics().scanned_rows.increment(rows as u64);
+        self.record(|scan| {
+            scan.row_groups.scanned += 1;
+            scan.rows_tested += rows as u64;
+        });
+    }
+
+    pub(super) fn count_condition(&self, number: usize, rows_in: usize, rows_out: usize) {
+        self.record(|scan| {
+            let used = &mut scan.predicates[number];
+            used.rows_in = used.rows_in.map(|rows| rows + rows_in as u64);
+            used.rows_out = used.rows_out.map(|rows| rows + rows_out as u64);
+        });
+    }
+
+    /// Counts a row group whose path index was sufficient, or left candidates to documents.
+    pub(super) fn count_path_index(&self, number: usize, is_sufficient: bool) {
+        self.record(|scan| {
+            let used = scan.predicates[number].shapes.get_or_insert_default();
+            *(if is_sufficient { &mut used.settled } else { &mut used.left_to_documents }) += 1;
+        });
+        metrics().shapes.of([if is_sufficient { "settled" } else { "documents" }.into()]).increment(1);
+    }
+
+    /// Counts a lookup of a row group in the keyword index: the candidates that match for certain (`None` if the index
+    /// could not help) and the number of rows that the index listed.
+    pub(super) fn count_keyword_lookup(&self, number: usize, exact: Option<&Exact>, rows: usize) {
+        let outcome = self.record(|scan| {
+            let used = scan.predicates[number].keyword_index.get_or_insert_default();
+            used.rows += rows as u64;
+            let (counter, outcome) = match exact {
+                Some(Exact::All) => (&mut used.exact, "exact"),
+                Some(_) => (&mut used.candidates, "candidates"),
+                None => (&mut used.left_to_scan, "scan"),
+            };
+            *counter += 1;
+            outcome
+        });
+        metrics().keyword_index.of([outcome.into()]).increment(1);
     }
 }

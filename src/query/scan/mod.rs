@@ -7,12 +7,16 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`predicate`] | the conditions of a request, prepared |
-//! | [`access`] | how each is answered: decided apart from answering it |
-//! | `keyword_index` | what the keyword index says of them |
-//! | `shapes` | which path a hit in the search text belongs to |
+//! | [`access`] | the access path of each condition: indexed column, full-text column, path index, documents |
+//! | `row_group` | the evaluator: which rows of a row group match all conditions, and their columns |
+//! | `indexed_column` | conditions on indexed columns: statistics, bloom filters, values |
+//! | `full_text` | conditions on the full-text column |
+//! | `keyword_index` | the rows that the keyword index lists for them |
+//! | `shapes` | conditions on the path index: the path of each hit in the full-text column |
+//! | `verify` | conditions on documents, many in one walk |
+//! | `aux_index` | the build of indexes that the cache keeps |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
 //! | `tightest` | the range filters that imply all others |
-//! | `range`, `range_statistics` | range filters over shredded columns: their values, and what statistics say of them |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
 //! | `key_column`, `path_codes` | what keys of `dedup` are made of: values in shredded columns, and codes of values |
 //! | `distinct` | which rows may be the first of their group |
@@ -27,18 +31,19 @@
 //! | `spread` | how many numbers of a path are not below some limits |
 //! | `wanted` | what its reader fetches ahead |
 //! | `in_flight` | work on several row groups at once |
-//! | `row_group` | what it gives of one row group |
 //! | `batches` | the columns of selected rows, in batches |
-//! | `verify` | predicates that documents settle, many in one walk |
-//! | `metrics`, [`report`] | what it has done: counters, and plain data |
+//! | `metrics`, [`report`] | the report of a scan, and how it is recorded |
 //! | `version_scan` | the operator |
 //! | `part` | parts of a scan, which other nodes run |
 
 pub mod access;
+mod aux_index;
 mod batches;
 pub(crate) mod dedup_key;
 mod distinct;
+mod full_text;
 mod in_flight;
+mod indexed_column;
 pub mod kept_groups;
 pub(crate) mod kept_index;
 pub(crate) mod kept_order;
@@ -50,8 +55,6 @@ pub mod part;
 mod path_codes;
 pub mod predicate;
 mod radix_sort;
-mod range;
-mod range_statistics;
 pub mod report;
 mod row_group;
 mod row_selection;

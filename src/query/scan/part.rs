@@ -17,11 +17,11 @@ use strata_types::request::KeywordsMode;
 
 use crate::distribute::{Divisible, RowGroupToRead};
 use crate::fetch::reshape::Reshape;
-use crate::scan::access::Access;
 use crate::scan::dedup_key::{GroupSpec, KeyReads};
 use crate::scan::kept_groups::{self, KeepFirsts};
 use crate::scan::kept_index;
-use crate::scan::kept_order::{self, Kept};
+use crate::scan::kept_order;
+use crate::scan::metrics::AccessName;
 use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::scan::schema::{Computed, GROUP, ORDER, POSITION, field};
 use crate::scan::sort_key::{self, OrderSpec};
@@ -70,12 +70,13 @@ impl VersionScan {
     pub fn describe(&self) -> Option<ScanDescription> {
         let spec = &self.spec;
         let part = spec.part.as_ref()?;
+        let descriptions = spec.predicates.iter().map(|condition| PredicateDescription::of(&condition.predicate));
         Some(ScanDescription {
             file: spec.reader.description(),
             row_groups: part.to_vec(),
             range: spec.range.clone(),
             columns: spec.schema.fields().iter().map(|field| field.name().clone()).collect(),
-            predicates: spec.predicates.iter().map(|(_, predicate)| PredicateDescription::of(predicate)).collect(),
+            predicates: descriptions.collect(),
             order: spec.computed.order.clone(),
             group: spec.computed.group.clone(),
             fetch: spec.fetch,
@@ -98,7 +99,7 @@ impl Divisible for VersionScan {
     async fn is_kept(&self) -> bool {
         let spec = &self.spec;
         if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)
-            && matches!(kept_order::kept_order(&spec.reader, order).await, Kept::Order(_))
+            && kept_order::kept_order(&spec.reader, order).await.hit().is_some()
         {
             return true;
         }
@@ -107,9 +108,8 @@ impl Divisible for VersionScan {
         {
             return true;
         }
-        for (access, predicate) in spec.predicates.iter() {
-            let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
-            if kept_index::candidate_count(&spec.reader, *shredded, compare).await.is_some() {
+        for column in spec.predicates.iter().filter_map(|condition| condition.indexed_column(&spec.reader)) {
+            if kept_index::candidate_count(&spec.reader, column.column, column.compare).await.is_some() {
                 return true;
             }
         }
@@ -146,23 +146,20 @@ impl ScanSpec {
         let columns: Vec<usize> = columns.into_iter().collect();
         let mut bytes = reader.column_bytes(row_group, &columns).0;
         let (search, documents) = reader.search_and_document_bytes(row_group);
-        let has = |accesses: &[Access]| self.predicates.iter().any(|(access, _)| accesses.contains(access));
-        let searches = self.predicates.iter().any(|(access, _)| access.reads_search());
-        if searches && !reader.caches_search(row_group) {
-            bytes += match &self.keywords {
-                Some(keywords) => keywords.row_group_bytes(reader, row_group).min(search),
-                None => search,
-            };
+        if !reader.caches_search(row_group) {
+            bytes += self.full_text_bytes(row_group, || search).min(search);
         }
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
         let orders_documents =
             order.is_some_and(|order| sort_key::order_column(reader.layout(), &order.field).is_none());
         let pages = reader.page_count(row_group);
         let missing = || (0..pages).filter(|page| !reader.caches_page(row_group, *page)).count() as u64;
-        if has(&[Access::Documents]) || orders_documents || keys.documents_of(reader, row_group) {
-            bytes += documents / pages.max(1) as u64 * missing();
-        } else if has(&[Access::SearchThenDocuments]) {
-            bytes += documents / pages.max(1) as u64 * missing() / VERIFIED_DIVISOR;
+        let missing_bytes = || documents / pages.max(1) as u64 * missing();
+        let dearest = self.predicates.iter().map(|condition| condition.access).max();
+        if dearest == Some(AccessName::Documents) || orders_documents || keys.documents_of(reader, row_group) {
+            bytes += missing_bytes();
+        } else if dearest == Some(AccessName::SearchTextThenDocuments) {
+            bytes += missing_bytes() / VERIFIED_DIVISOR;
         }
         bytes
     }

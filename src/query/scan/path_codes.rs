@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::execution::memory_pool::MemoryReservation;
 use sha2::{Digest, Sha256};
-use strata_format::derived::{Derivation, Derived, PathCodes};
+use strata_format::aux_index::{AuxIndex, AuxKey, AuxLookup, PathCodes};
 use strata_format::layout::ShreddedKind;
 use strata_format::reader::VersionReader;
 use strata_json::CanonicalForm;
@@ -14,6 +15,7 @@ use strata_types::path::Path;
 
 use crate::fetch::pages::Pages;
 use crate::pace::Pace;
+use crate::scan::aux_index;
 use crate::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};
 
 /// Codes of a path at most: they fit 16 bits.
@@ -30,32 +32,27 @@ pub(super) enum MayRead {
     Documents,
 }
 
-/// The codes of a path; `None` where there are too many, or where more would have to be read than may be.
+/// The codes of a path; `None` if there are too many, if more would have to be read than may be, or if there is no
+/// memory to build them.
 pub(super) async fn path_codes(
     reader: &VersionReader,
     path: &Path,
     column: Option<PathColumn>,
     may_read: MayRead,
+    memory: &MemoryReservation,
 ) -> Result<Option<Arc<PathCodes>>, StorageError> {
-    if !reader.keeps(size_of::<u16>() as u64) {
-        return Ok(None);
-    }
-    let what = Derivation::codes(&path.to_string());
-    if let Some(Derived::Codes(codes)) = reader.derived(&what).await {
-        return Ok(codes);
-    }
+    let key = AuxKey::codes(&path.to_string());
+    let found = reader.aux_index(key.clone()).await;
     let needed = if column.is_some_and(|column| column.is_complete) { MayRead::Columns } else { MayRead::Documents };
-    if may_read < needed {
-        return Ok(None);
+    if may_read < needed || !matches!(found, AuxLookup::Miss) {
+        return Ok(found.hit());
     }
-    let making = async { Ok(Derived::Codes(Making::new(reader, path, column).codes().await?.map(Arc::new))) };
-    match reader.derive(what, Box::pin(making)).await? {
-        Derived::Codes(codes) => Ok(codes),
-        _ => Ok(None),
-    }
+    let working_bytes = reader.entity_count().saturating_mul(PathCodes::ENTITY_BYTES);
+    let codes = CodesBuilder::new(reader, path, column).codes();
+    Ok(aux_index::build(reader, key, working_bytes, memory, codes).await?.hit())
 }
 
-struct Making<'a> {
+struct CodesBuilder<'a> {
     reader: &'a VersionReader,
     path: &'a Path,
     column: Option<PathColumn>,
@@ -64,10 +61,10 @@ struct Making<'a> {
     pace: Pace,
 }
 
-impl<'a> Making<'a> {
-    fn new(reader: &'a VersionReader, path: &'a Path, column: Option<PathColumn>) -> Making<'a> {
+impl<'a> CodesBuilder<'a> {
+    fn new(reader: &'a VersionReader, path: &'a Path, column: Option<PathColumn>) -> CodesBuilder<'a> {
         let (known, canonical) = (HashMap::default(), CanonicalForm::default());
-        Making { reader, path, column, known, canonical, pace: Pace::default() }
+        CodesBuilder { reader, path, column, known, canonical, pace: Pace::default() }
     }
 
     async fn codes(mut self) -> Result<Option<PathCodes>, StorageError> {

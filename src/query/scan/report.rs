@@ -4,16 +4,15 @@ use serde::Serialize;
 use strata_types::path::Path;
 use utoipa::ToSchema;
 
-use crate::scan::access::{Access, PrunedBy};
+use crate::scan::access::Condition;
 pub use crate::scan::metrics::AccessName;
-use crate::scan::metrics::{Counter, PredicateMetrics};
 use crate::scan::predicate::Predicate;
 use crate::scan::schema::{GROUP, ORDER};
 use crate::scan::sort_key;
 use crate::scan::spec::ScanSpec;
 
 /// The scan of the version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ScanUse {
     /// The first position of the scanned range.
     pub first_position: u64,
@@ -40,7 +39,7 @@ pub struct ScanUse {
 }
 
 /// The number of row groups for each outcome. The sum of the other fields is `total`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RowGroupUse {
     /// All row groups of the version.
     pub total: u64,
@@ -89,7 +88,7 @@ pub struct PredicateUse {
 }
 
 /// The evaluation of a predicate in row groups that have a path index, excluding pruned row groups.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ShapeUse {
     /// Row groups in which the full-text column and the path index were sufficient.
     pub settled: u64,
@@ -99,7 +98,7 @@ pub struct ShapeUse {
 }
 
 /// The results of the keyword index for a predicate, excluding row groups that other predicates pruned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeywordIndexUse {
     /// Row groups in which the index listed exactly the entities that contain the string.
     pub exact: u64,
@@ -112,7 +111,7 @@ pub struct KeywordIndexUse {
 }
 
 /// The verification of predicates in documents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct VerificationUse {
     /// The number of entities whose documents strata read.
     pub rows_in: u64,
@@ -136,87 +135,54 @@ pub struct KeyUse {
     pub pages: u64,
 }
 
-impl ScanSpec {
-    /// What the scan has done so far, and how many rows it gave.
-    pub(super) fn used(&self, rows_selected: u64) -> ScanUse {
-        let metrics = &self.metrics;
-        let total = self.reader.row_groups().len() as u64;
-        let touched = self.row_groups().len() as u64;
-        let pruned = |by: PrunedBy| metrics.pruned[by as usize].get();
-        let scanned = metrics.scanned.get();
-        let reached = metrics.pruned.iter().map(Counter::get).sum::<u64>() + scanned;
-        let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
-        let predicates = predicates.map(|(number, (predicate, counts))| self.predicate(number, predicate, counts));
-        let verifies =
-            metrics.verified.before.get() > 0 || self.predicates.iter().any(|(access, _)| access.reads_documents());
-        ScanUse {
-            first_position: self.range.start,
-            end_position: self.range.end,
-            row_groups: RowGroupUse {
-                total,
-                outside_positions: total - touched,
-                pruned_by_bloom_filter: pruned(PrunedBy::BloomFilter),
-                pruned_by_numbers: pruned(PrunedBy::Numbers),
-                pruned_by_texts: pruned(PrunedBy::Texts),
-                pruned_by_keyword_index: pruned(PrunedBy::KeywordIndex),
-                pruned_by_hash_index: pruned(PrunedBy::HashIndex),
-                pruned_by_order: pruned(PrunedBy::Order),
-                scanned,
-                not_reached: touched.saturating_sub(reached),
-            },
-            rows_tested: metrics.tested.get(),
-            rows_selected,
-            predicates: predicates.collect(),
-            verification: verifies.then(|| VerificationUse {
-                rows_in: metrics.verified.before.get(),
-                rows_out: metrics.verified.after.get(),
-                pages: metrics.verified_pages.get(),
-            }),
-            left_out_early: self.threshold.is_some().then(|| metrics.top_k.before.get() - metrics.top_k.after.get()),
-            duplicates_left_out: self.distinct.then(|| metrics.distinct.before.get() - metrics.distinct.after.get()),
-            sort: self.sort(),
-            dedup: self.dedup(),
+/// The counter of a reason to prune row groups.
+pub(super) type PruneCounter = fn(&mut RowGroupUse) -> &mut u64;
+
+impl PredicateUse {
+    pub(super) fn new(condition: &Condition) -> PredicateUse {
+        let access = condition.access;
+        let is_range = matches!(&condition.predicate, Predicate::Compare(compare) if compare.range().is_some());
+        let rows = (access != AccessName::Documents).then_some(0);
+        PredicateUse {
+            predicate: String::new(),
+            access,
+            column: None,
+            rows_in: rows,
+            rows_out: rows,
+            keyword_index: None,
+            shapes: (access == AccessName::SearchTextAndShapes).then(ShapeUse::default),
+            settled_by_statistics: (access == AccessName::ShreddedColumn && is_range).then_some(0),
         }
     }
+}
 
-    fn predicate(
-        &self,
-        number: usize,
-        (access, predicate): &(Access, Predicate),
-        counts: &PredicateMetrics,
-    ) -> PredicateUse {
-        let is_indexed = counts.hash_indexed.get().is_some();
-        let is_asked = self.keywords.as_ref().is_some_and(|keywords| keywords.asks(number));
-        let (name, column) = match *access {
-            Access::ShreddedColumn(shredded) => {
-                let name = if is_indexed { AccessName::HashIndex } else { AccessName::ShreddedColumn };
-                (name, Some(self.shredded_path(shredded)))
+impl ScanSpec {
+    /// The report of the scan so far. It returned `rows_selected` rows.
+    pub(super) fn used(&self, rows_selected: u64) -> ScanUse {
+        let metrics = &self.metrics;
+        let mut scan = metrics.record(|scan| scan.clone());
+        scan.first_position = self.range.start;
+        scan.end_position = self.range.end;
+        let touched = self.row_groups().len() as u64;
+        scan.row_groups.total = self.reader.row_groups().len() as u64;
+        scan.row_groups.outside_positions = scan.row_groups.total - touched;
+        scan.row_groups.not_reached = touched.saturating_sub(metrics.reached.get());
+        scan.rows_selected = rows_selected;
+        for (number, (used, condition)) in scan.predicates.iter_mut().zip(self.predicates.iter()).enumerate() {
+            used.predicate = condition.predicate.to_string();
+            used.column = condition.indexed_column(&self.reader).map(|column| self.column_path(column.column));
+            if self.asks_keyword_index(number) {
+                used.keyword_index.get_or_insert_default();
             }
-            Access::Search => (AccessName::SearchText, None),
-            Access::Shapes => (AccessName::SearchTextAndShapes, None),
-            Access::SearchThenDocuments => (AccessName::SearchTextThenDocuments, None),
-            Access::Documents => (AccessName::Documents, None),
-        };
-        let is_counted = name != AccessName::Documents;
-        let is_range = matches!(predicate, Predicate::Compare(compare) if compare.range().is_some());
-        PredicateUse {
-            predicate: predicate.to_string(),
-            access: name,
-            rows_in: is_counted.then(|| counts.rows.before.get()),
-            rows_out: is_counted.then(|| counts.rows.after.get()),
-            keyword_index: is_asked.then(|| KeywordIndexUse {
-                exact: counts.indexed.exact.get(),
-                candidates: counts.indexed.candidates.get(),
-                left_to_scan: counts.indexed.scan.get(),
-                rows: counts.indexed.rows.get(),
-            }),
-            shapes: (*access == Access::Shapes).then(|| ShapeUse {
-                settled: counts.shapes.settled.get(),
-                left_to_documents: counts.shapes.documents.get(),
-            }),
-            settled_by_statistics: (is_range && column.is_some()).then(|| counts.settled_by_statistics.get()),
-            column,
         }
+        let reads_documents = self.predicates.iter().any(Condition::reads_documents);
+        let verification = scan.verification.take().unwrap_or_default();
+        scan.verification = Some(verification).filter(|used| reads_documents || used.rows_in > 0);
+        scan.left_out_early = self.threshold.is_some().then(|| metrics.top_k.get());
+        scan.duplicates_left_out = self.distinct.then(|| metrics.distinct.get());
+        scan.sort = self.sort();
+        scan.dedup = self.dedup();
+        scan
     }
 
     fn sort(&self) -> Option<KeyUse> {
@@ -226,7 +192,7 @@ impl ScanSpec {
         Some(KeyUse {
             by: order.field.clone(),
             access: self.metrics.order_source.get().copied().unwrap_or(unless_kept),
-            column: shredded.map(|shredded| self.shredded_path(shredded)),
+            column: shredded.map(|shredded| self.column_path(shredded)),
             pages: self.metrics.order_pages.get(),
         })
     }
@@ -241,7 +207,7 @@ impl ScanSpec {
         Some(KeyUse { by, access, column, pages: self.metrics.group_pages.get() })
     }
 
-    fn shredded_path(&self, shredded: usize) -> String {
+    fn column_path(&self, shredded: usize) -> String {
         let keys = &self.reader.layout().shredded_columns[shredded].keys;
         Path::from_keys(keys.iter().cloned()).map_or_else(|_| String::new(), |path| path.to_string())
     }

@@ -10,21 +10,20 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
-use arrow::buffer::BooleanBuffer;
 use memchr::{memchr, memchr_iter, memmem};
 use strata_format::layout::SEPARATOR;
 use strata_format::shapes::ScalarKind;
 use strata_format::shapes::decoded::{Runs, ScalarRun, Shapes};
 use strata_json::{Inside, NumericValue};
-use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 
 use crate::pace::Pace;
-use crate::scan::access::{self, Access};
+use crate::scan::access::{CandidateRows, Exact};
 use crate::scan::kernels;
-use crate::scan::keyword_index::IndexedRows;
 use crate::scan::predicate::{Compare, Comparison, Predicate};
+use crate::scan::report::AccessName;
+use crate::scan::row_group::Probe;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::spec::ScanSpec;
 
@@ -38,74 +37,41 @@ const ROWS_OF_SHAPE: usize = 4;
 /// documents, where one walk tests all of them.
 const LOOKED_THROUGH: usize = 8;
 
-/// What shapes and search text left of a selection.
-pub(super) enum Settled {
-    Rows(RowSelection),
-    /// Of these rows those match that documents say; some match for sure.
-    Open(RowSelection, Option<BooleanBuffer>),
-}
-
 impl ScanSpec {
-    /// The selected rows that match a predicate, by the shapes of a row group that has some; candidates of the keyword
-    /// index alone where it tells. The first `most` of them are enough.
-    pub(super) async fn by_shapes(
-        &self,
-        row_group: usize,
-        predicate_number: usize,
-        selected: RowSelection,
-        indexed: Option<&IndexedRows>,
-        most: Option<usize>,
-    ) -> Result<Settled, StorageError> {
-        let (_, predicate) = &self.predicates[predicate_number];
-        let settled = match (predicate, predicate.searched()) {
-            // An empty string is not there.
+    /// The selected rows that match a condition, by the path index of a row group that has one.
+    pub(super) async fn by_path_index(&self, probe: Probe<'_>) -> Result<CandidateRows, StorageError> {
+        let Probe { number, condition, .. } = probe;
+        let predicate = &condition.predicate;
+        let found = match (predicate, predicate.searched()) {
+            // `denull` removes empty strings.
             (Predicate::Compare(compare), Some(_)) if compare.folded.is_empty() && compare.denull => {
-                Settled::Rows(RowSelection::Range(0..0))
+                CandidateRows { rows: RowSelection::Range(0..0), exact: Exact::All }
             }
             (_, Some((needles, mode))) => {
                 let whole = matches!(predicate, Predicate::Compare(compare) if compare.comparison == Comparison::Equal);
-                let words = Words { needles, mode, whole };
-                self.words_by_shapes(row_group, predicate, words, selected, indexed, most).await?
+                self.words_by_shapes(probe, Words { needles, mode, whole }).await?
             }
-            (Predicate::Compare(compare), None) => {
-                let before = self.predicates[..predicate_number].iter();
-                let others = before.filter(|(access, _)| *access == Access::Shapes).take(LOOKED_THROUGH).count();
-                let looks_through = others < LOOKED_THROUGH;
-                self.scalars_by_shapes(row_group, (compare, looks_through), selected, most).await?
-            }
-            (Predicate::Keywords(_), None) => Settled::Open(selected, None),
+            (Predicate::Compare(compare), None) => self.scalars_by_shapes(probe, compare).await?,
+            (Predicate::Keywords(_), None) => CandidateRows { rows: probe.selected, exact: Exact::None },
         };
-        let counts = &self.metrics.predicates[predicate_number].shapes;
-        let (counter, outcome) = match settled {
-            Settled::Rows(_) => (&counts.settled, "settled"),
-            Settled::Open(..) => (&counts.documents, "documents"),
-        };
-        counter.add(1);
-        metrics().shapes.of([outcome.into()]).increment(1);
-        Ok(settled)
+        self.metrics.count_path_index(number, matches!(found.exact, Exact::All));
+        Ok(found)
     }
 
-    async fn words_by_shapes(
-        &self,
-        row_group: usize,
-        predicate: &Predicate,
-        words: Words<'_>,
-        selected: RowSelection,
-        indexed: Option<&IndexedRows>,
-        most: Option<usize>,
-    ) -> Result<Settled, StorageError> {
+    async fn words_by_shapes(&self, probe: Probe<'_>, words: Words<'_>) -> Result<CandidateRows, StorageError> {
+        let Probe { row_group, condition, indexed, limit, .. } = probe;
         let selected = match indexed {
-            Some(indexed) => selected.and(indexed.candidates.clone()),
-            None => selected,
+            Some(indexed) => probe.selected.and(indexed.candidates.clone()),
+            None => probe.selected,
         };
         let rows: Vec<usize> = selected.iter().collect();
         if rows.is_empty() {
-            return Ok(Settled::Rows(selected));
+            return Ok(CandidateRows { rows: selected, exact: Exact::All });
         }
         // Of candidates that nothing tells of, any number may have to be tried until enough match.
         let fetch = self.fetch.filter(|_| indexed.is_some());
-        if !access::searches(&self.reader, row_group, &rows, fetch) {
-            return Ok(Settled::Open(selected, None));
+        if !self.prefers_full_text(row_group, &rows, fetch) {
+            return Ok(CandidateRows { rows: selected, exact: Exact::None });
         }
         let texts = self.reader.search(row_group).await?;
         let texts: &BinaryArray = texts.as_binary();
@@ -113,7 +79,7 @@ impl ScanSpec {
         let mut shapes: Option<(Arc<Shapes>, Vec<bool>)> = None;
         let (mut matching, mut pace) = (Vec::new(), Pace::default());
         for block in rows.chunk_by(|one, other| one / BLOCK_ROWS == other / BLOCK_ROWS) {
-            if most.is_some_and(|most| matching.len() >= most) {
+            if limit.is_some_and(|limit| matching.len() >= limit) {
                 break;
             }
             let first = block.first().map_or(0, |row| row / BLOCK_ROWS * BLOCK_ROWS);
@@ -130,9 +96,9 @@ impl ScanSpec {
                 }
                 if shapes.is_none() {
                     let Some(read) = self.sound_shapes(row_group).await? else {
-                        return self.words_without_shapes(row_group, predicate, selected, indexed).await;
+                        return self.by_full_text(Probe { selected, ..probe }).await;
                     };
-                    let counts = places(&read, predicate);
+                    let counts = places(&read, &condition.predicate);
                     shapes = Some((read, counts));
                 }
                 let Some((shapes, counts)) = &shapes else { continue };
@@ -145,12 +111,12 @@ impl ScanSpec {
                     Some(false) => {}
                     None => {
                         self.reader.report_foreign_shapes(row_group);
-                        return self.words_without_shapes(row_group, predicate, selected, indexed).await;
+                        return self.by_full_text(Probe { selected, ..probe }).await;
                     }
                 }
             }
         }
-        Ok(Settled::Rows(RowSelection::List(matching)))
+        Ok(CandidateRows { rows: RowSelection::List(matching), exact: Exact::All })
     }
 
     /// The shapes of a row group; `None` where it has none, and where they are damaged, which has been reported.
@@ -161,30 +127,15 @@ impl ScanSpec {
         }
     }
 
-    /// Leaves to documents the rows that the search text does.
-    async fn words_without_shapes(
-        &self,
-        row_group: usize,
-        predicate: &Predicate,
-        selected: RowSelection,
-        indexed: Option<&IndexedRows>,
-    ) -> Result<Settled, StorageError> {
-        let (rows, _) = self.by_index_and_search(row_group, selected, predicate, indexed, false).await?;
-        Ok(Settled::Open(rows, None))
-    }
-
-    async fn scalars_by_shapes(
-        &self,
-        row_group: usize,
-        (compare, looks_through): (&Compare, bool),
-        selected: RowSelection,
-        most: Option<usize>,
-    ) -> Result<Settled, StorageError> {
-        let Some(shapes) = self.sound_shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
+    async fn scalars_by_shapes(&self, probe: Probe<'_>, compare: &Compare) -> Result<CandidateRows, StorageError> {
+        let Probe { row_group, number, selected, limit, .. } = probe;
+        let Some(shapes) = self.sound_shapes(row_group).await? else {
+            return Ok(CandidateRows { rows: selected, exact: Exact::None });
+        };
         let mut pace = Pace::default();
         let counts = shapes.places_of(compare.path.keys());
         if !counts.contains(&true) {
-            return Ok(Settled::Rows(RowSelection::Range(0..0)));
+            return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: Exact::All });
         }
         let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.shape_count()];
         // Where every entity has a text at the path, no entity has to be looked at to know that.
@@ -194,7 +145,7 @@ impl ScanSpec {
                 pace.worked(shapes.shape_bytes(shape)).await;
             }
             if verdicts.iter().all(|verdict| matches!(verdict, Some(Verdict::Texts(_)))) {
-                return Ok(Settled::Open(selected, None));
+                return Ok(CandidateRows { rows: selected, exact: Exact::None });
             }
         }
         // Rows that match, and those whose texts tell, with the runs of their shape that have to be looked at.
@@ -221,28 +172,31 @@ impl ScanSpec {
                 }
             }
         }
-        let reads_documents = || {
-            let searches = looks_through && !compare.needs_exact_text();
-            !searches || !access::searches(&self.reader, row_group, &open, None)
-        };
-        if !open.is_empty() && reads_documents() {
-            let sure = (open.len() < rows.len()).then(|| {
-                let mut sure = BooleanBufferBuilder::new(0);
-                sure.append_n(self.reader.row_groups()[row_group].rows, false);
-                rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
-                sure.finish()
-            });
-            let rows = rows.into_iter().map(|(row, _)| row).collect();
-            return Ok(Settled::Open(RowSelection::List(rows), sure));
+        let mut texts = None;
+        if !open.is_empty() {
+            let before =
+                self.predicates[..number].iter().filter(|before| before.access == AccessName::SearchTextAndShapes);
+            if before.take(LOOKED_THROUGH).count() == LOOKED_THROUGH
+                || compare.needs_exact_text()
+                || !self.prefers_full_text(row_group, &open, None)
+            {
+                let exact = if open.len() < rows.len() {
+                    let mut exact = BooleanBufferBuilder::new(0);
+                    exact.append_n(self.reader.row_groups()[row_group].rows, false);
+                    rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| exact.set_bit(*row, true));
+                    Exact::Rows(exact.finish())
+                } else {
+                    Exact::None
+                };
+                let rows = RowSelection::List(rows.into_iter().map(|(row, _)| row).collect());
+                return Ok(CandidateRows { rows, exact });
+            }
+            texts = Some(self.reader.search(row_group).await?);
         }
-        let texts = match open.is_empty() {
-            true => None,
-            false => Some(self.reader.search(row_group).await?),
-        };
         let texts: Option<&BinaryArray> = texts.as_ref().map(|texts| texts.as_binary());
         let mut matching = Vec::new();
         for (row, runs) in rows {
-            if most.is_some_and(|most| matching.len() >= most) {
+            if limit.is_some_and(|limit| matching.len() >= limit) {
                 break;
             }
             if let (Some(runs), Some(texts)) = (runs, texts) {
@@ -255,13 +209,13 @@ impl ScanSpec {
                     Some(false) => continue,
                     None => {
                         self.reader.report_foreign_shapes(row_group);
-                        return Ok(Settled::Open(selected, None));
+                        return Ok(CandidateRows { rows: selected, exact: Exact::None });
                     }
                 }
             }
             matching.push(row);
         }
-        Ok(Settled::Rows(RowSelection::List(matching)))
+        Ok(CandidateRows { rows: RowSelection::List(matching), exact: Exact::All })
     }
 }
 

@@ -13,8 +13,8 @@ use strata_types::request::ReadRequest;
 
 use crate::fetch::pages::Pages;
 use crate::fetch::reshape::Reshape;
+use crate::scan::indexed_column::{NUMBER, STRING};
 use crate::scan::key_column::Scalars;
-use crate::scan::range_statistics::{NUMBER, STRING};
 use crate::scan::row_selection::RowSelection;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

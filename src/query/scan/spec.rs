@@ -8,18 +8,17 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use strata_format::reader::VersionReader;
-use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
 use strata_types::path::Path;
 
-use crate::scan::access::{self, Access, PrunedBy};
+use crate::scan::access::Condition;
 use crate::scan::dedup_key::GroupSource;
 use crate::scan::distinct::DistinctFilter;
 use crate::scan::kept_index::Indexes;
 use crate::scan::keyword_index::KeywordQuestions;
 use crate::scan::metrics::ScanMetrics;
 use crate::scan::path_codes::MayRead;
-use crate::scan::predicate::Predicate;
+use crate::scan::report::PruneCounter;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::schema::{Computed, GROUP, ORDER, POSITION};
 use crate::scan::sort_key;
@@ -31,7 +30,7 @@ pub(super) struct ScanSpec {
     pub(super) reader: VersionReader,
     pub(super) schema: SchemaRef,
     /// With the way each is answered, cheapest first.
-    pub(super) predicates: Arc<[(Access, Predicate)]>,
+    pub(super) predicates: Arc<[Condition]>,
     /// What they ask the keyword index for, where the version has one.
     pub(super) keywords: Option<Arc<KeywordQuestions>>,
     /// What hash indexes say of them: asked when the scan begins.
@@ -77,15 +76,13 @@ impl ScanSpec {
         let (left, out): (Vec<usize>, Vec<usize>) =
             row_groups.partition(|row_group| self.looked_at(*row_group).len() > 0);
         for row_group in out {
-            self.count_pruned(row_group, self.rows(row_group).len(), PrunedBy::HashIndex);
+            self.count_pruned(row_group, self.rows(row_group).len(), |used| &mut used.pruned_by_hash_index);
         }
         left
     }
 
-    pub(super) fn count_pruned(&self, row_group: usize, rows: usize, by: PrunedBy) {
-        self.metrics.pruned[by as usize].add(1);
-        metrics().pruned_rows.increment(rows as u64);
-        metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+    pub(super) fn count_pruned(&self, row_group: usize, rows: usize, counter: PruneCounter) {
+        self.metrics.count_pruned(rows, self.reader.stored_bytes(row_group), counter);
     }
 
     /// The rows of a row group that predicates are tested on: those in the range that hash indexes leave.
@@ -95,6 +92,19 @@ impl ScanSpec {
         let first = self.reader.row_groups()[row_group].first;
         let candidates = candidates.within(first + rows.start as u64, first + rows.end as u64);
         RowSelection::List(candidates.iter().map(|position| (u64::from(*position) - first) as usize).collect())
+    }
+
+    /// The bytes that the full-text conditions read of a row group: of the keyword index, or of the whole column.
+    pub(super) fn full_text_bytes(&self, row_group: usize, column_bytes: impl FnOnce() -> u64) -> u64 {
+        match &self.keywords {
+            _ if !self.predicates.iter().any(Condition::reads_full_text) => 0,
+            Some(keywords) => keywords.row_group_bytes(&self.reader, row_group),
+            None => column_bytes(),
+        }
+    }
+
+    pub(super) fn asks_keyword_index(&self, predicate: usize) -> bool {
+        self.keywords.as_ref().is_some_and(|keywords| keywords.asks(predicate))
     }
 
     pub(super) fn gives(&self, column: &str) -> bool {
@@ -123,7 +133,7 @@ impl ScanSpec {
     pub(super) fn is_beyond_threshold(&self, row_group: usize, least_rank: u64) -> bool {
         let is_beyond = self.threshold.as_ref().is_some_and(|threshold| !threshold.may_hold(least_rank));
         if is_beyond {
-            self.count_pruned(row_group, self.rows(row_group).len(), PrunedBy::Order);
+            self.count_pruned(row_group, self.rows(row_group).len(), |used| &mut used.pruned_by_order);
         }
         is_beyond
     }
@@ -156,9 +166,9 @@ impl ScanSpec {
         let mut left = 0;
         for row_group in self.row_groups() {
             let mut is_left = true;
-            for (access, predicate) in self.predicates.iter() {
+            for condition in self.predicates.iter() {
                 tokio::task::consume_budget().await;
-                is_left = is_left && access::pruned(&self.reader, row_group, predicate, *access).await?.is_none();
+                is_left = is_left && condition.prune(&self.reader, row_group).await?.is_none();
             }
             left += usize::from(is_left);
         }

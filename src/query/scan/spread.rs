@@ -11,9 +11,8 @@ use strata_types::request::RangeBound;
 use crate::engine::Engine;
 use crate::error::QueryError;
 use crate::pace::Pace;
+use crate::scan::indexed_column::{IndexedColumn, StatsPruning};
 use crate::scan::predicate::{Compare, Comparison};
-use crate::scan::range::numbers_within;
-use crate::scan::range_statistics::{Told, told};
 
 /// About the bytes that a value counts as work for a limit.
 const VALUE_BYTES: usize = 16;
@@ -45,11 +44,12 @@ async fn not_below(reader: &VersionReader, path: &Path, limits: &[String]) -> Re
             let Some(range) = compare.range().filter(|range| matches!(&range.limit, RangeLimit::Number(_))) else {
                 return Ok(None);
             };
-            *count += match told(reader, row_group, shredded, compare) {
-                Told::NoRow => 0,
-                Told::EveryRow => group.rows as u64,
-                Told::Nothing => {
-                    let rows = numbers_within(reader, row_group, shredded, range).await?;
+            let column = IndexedColumn { reader, column: shredded, compare };
+            *count += match column.prune_by_statistics(row_group) {
+                StatsPruning::NoneMatch => 0,
+                StatsPruning::AllMatch => group.rows as u64,
+                StatsPruning::Unknown => {
+                    let rows = column.numbers_within(row_group, range).await?;
                     pace.worked(group.rows * VALUE_BYTES).await;
                     rows.count_set_bits() as u64
                 }

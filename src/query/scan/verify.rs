@@ -9,11 +9,16 @@
 
 use std::ops::{ControlFlow, Range};
 
-use arrow::buffer::BooleanBuffer;
 use strata_json::{PathTree, Scalar, Visitor};
+use strata_store::StorageError;
 
+use crate::fetch::pages::Pages;
+use crate::fetch::pages_ahead::PagesAhead;
 use crate::pace::Pace;
+use crate::scan::access::Exact;
 use crate::scan::predicate::{Compare, Predicate};
+use crate::scan::row_selection::RowSelection;
+use crate::scan::spec::ScanSpec;
 
 /// Comparisons of the first group. Each group has [`GROWTH`] times as many as the one before.
 const FIRST_GROUP: usize = 8;
@@ -27,15 +32,55 @@ const WALK_COMPARISONS: usize = 1 << 18;
 /// About the bytes that a comparison of a scalar counts as work.
 const COMPARISON_BYTES: usize = 16;
 
-pub(super) struct Unverified<'p> {
+/// A predicate to verify in the documents of the rows that do not match it for certain.
+pub(super) struct Recheck<'p> {
     pub(super) predicate: &'p Predicate,
-    /// Rows that match it for sure.
-    pub(super) sure: Option<BooleanBuffer>,
+    pub(super) exact: Exact,
 }
 
-impl Unverified<'_> {
-    pub(super) fn is_sure_of(&self, row: usize) -> bool {
-        self.sure.as_ref().is_some_and(|sure| sure.value(row))
+impl ScanSpec {
+    /// The selected rows whose documents match; at most as many as the scan returns.
+    pub(super) async fn verify(
+        &self,
+        row_group: usize,
+        selected: RowSelection,
+        rechecks: &[Recheck<'_>],
+    ) -> Result<RowSelection, StorageError> {
+        let most = self.fetch.unwrap_or(usize::MAX);
+        let end = self.reader.row_groups()[row_group].rows;
+        let mut pages = Pages::of(&self.reader, row_group, selected.len(), end);
+        let mut pace = Pace::default();
+        let mut tested = 0;
+        let mut matching = Vec::new();
+        let mut verifier = Verifier::new(rechecks);
+        let needs_recheck = |row: &usize| !rechecks.iter().all(|recheck| recheck.exact.contains(*row));
+        let mut ahead = PagesAhead::new(self.fetch.is_some());
+        for row in selected.iter() {
+            if matching.len() >= most {
+                break;
+            }
+            if !needs_recheck(&row) {
+                matching.push(row);
+                continue;
+            }
+            tested += 1;
+            if pages.are_scattered() {
+                let following = || selected.iter().filter(needs_recheck).skip_while(|other| *other <= row);
+                let following = || following().map(|row| (row_group, row));
+                ahead.reached(&self.reader, &mut pages, (row_group, row), following).await;
+            }
+            let document = pages.document(row).await?;
+            if verifier.matches(row, document, &mut pace).await {
+                matching.push(row);
+            }
+        }
+        self.metrics.record(|scan| {
+            let used = scan.verification.get_or_insert_default();
+            used.rows_in += tested;
+            used.rows_out += matching.len() as u64;
+            used.pages += pages.used as u64;
+        });
+        Ok(RowSelection::List(matching))
     }
 }
 
@@ -43,11 +88,11 @@ impl Unverified<'_> {
 pub(super) struct Verifier<'p> {
     groups: Vec<Group<'p>>,
     /// Those that are no comparisons: each looks at the whole document.
-    others: Vec<&'p Unverified<'p>>,
+    others: Vec<&'p Recheck<'p>>,
 }
 
 struct Group<'p> {
-    compares: Vec<(&'p Unverified<'p>, &'p Compare)>,
+    compares: Vec<(&'p Recheck<'p>, &'p Compare)>,
     tree: PathTree,
     /// By node of the tree, the comparisons of its path, by their numbers.
     at: Vec<Vec<usize>>,
@@ -56,9 +101,9 @@ struct Group<'p> {
 }
 
 impl<'p> Verifier<'p> {
-    pub(super) fn new(unverified: &'p [Unverified<'p>]) -> Verifier<'p> {
+    pub(super) fn new(rechecks: &'p [Recheck<'p>]) -> Verifier<'p> {
         let (mut compares, mut others) = (Vec::new(), Vec::new());
-        for one in unverified {
+        for one in rechecks {
             match one.predicate {
                 Predicate::Compare(compare) => compares.push((one, compare.as_ref())),
                 Predicate::Keywords(_) => others.push(one),
@@ -79,7 +124,7 @@ impl<'p> Verifier<'p> {
                 return false;
             }
         }
-        for other in self.others.iter().filter(|other| !other.is_sure_of(row)) {
+        for other in self.others.iter().filter(|other| !other.exact.contains(row)) {
             pace.worked(document.len()).await;
             if !other.predicate.matches(document) {
                 return false;
@@ -90,7 +135,7 @@ impl<'p> Verifier<'p> {
 }
 
 impl<'p> Group<'p> {
-    fn new(compares: Vec<(&'p Unverified<'p>, &'p Compare)>) -> Group<'p> {
+    fn new(compares: Vec<(&'p Recheck<'p>, &'p Compare)>) -> Group<'p> {
         let (tree, ends) = PathTree::of(compares.iter().map(|(_, compare)| &compare.path));
         let mut at = vec![Vec::new(); tree.len()];
         for (number, end) in ends.into_iter().enumerate() {
@@ -103,7 +148,7 @@ impl<'p> Group<'p> {
         let mut left = 0;
         for (open, all) in self.open.iter_mut().zip(&self.at) {
             open.clear();
-            open.extend(all.iter().filter(|number| !self.compares[**number].0.is_sure_of(row)));
+            open.extend(all.iter().filter(|number| !self.compares[**number].0.exact.contains(row)));
             left += open.len();
         }
         if left == 0 {
@@ -117,7 +162,7 @@ impl<'p> Group<'p> {
         if let Some(matches) = matches {
             return matches;
         }
-        for (_, compare) in self.compares.iter().filter(|(unverified, _)| !unverified.is_sure_of(row)) {
+        for (_, compare) in self.compares.iter().filter(|(recheck, _)| !recheck.exact.contains(row)) {
             pace.worked(document.len()).await;
             if !compare.matches(document) {
                 return false;
@@ -128,7 +173,7 @@ impl<'p> Group<'p> {
 }
 
 struct Walk<'w, 'p> {
-    compares: &'w [(&'p Unverified<'p>, &'p Compare)],
+    compares: &'w [(&'p Recheck<'p>, &'p Compare)],
     open: &'w mut [Vec<usize>],
     left: usize,
     spent: usize,
@@ -162,6 +207,8 @@ impl Visitor for Walk<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::buffer::BooleanBuffer;
+
     use super::*;
     use crate::scan::predicate::Comparison;
     use strata_types::path::Path;
@@ -177,9 +224,9 @@ mod tests {
     }
 
     fn matches(predicates: &[Predicate], document: &str) -> bool {
-        let unverified: Vec<Unverified<'_>> =
-            predicates.iter().map(|predicate| Unverified { predicate, sure: None }).collect();
-        let mut verifier = Verifier::new(&unverified);
+        let rechecks: Vec<Recheck<'_>> =
+            predicates.iter().map(|predicate| Recheck { predicate, exact: Exact::None }).collect();
+        let mut verifier = Verifier::new(&rechecks);
         // The second time as the first: nothing is left of a walk.
         let times = [0, 1].map(|row| test(&mut verifier, row, document));
         assert_eq!(times[0], times[1]);
@@ -202,12 +249,12 @@ mod tests {
     #[test]
     fn a_predicate_that_is_sure_of_a_row_is_not_tested_there() {
         let predicates = [compare("a", "1"), compare("b", "2")];
-        let sure = |rows: [bool; 3]| Some(BooleanBuffer::from(rows.to_vec()));
-        let unverified = [
-            Unverified { predicate: &predicates[0], sure: sure([true, false, true]) },
-            Unverified { predicate: &predicates[1], sure: sure([true, true, false]) },
+        let exact = |rows: [bool; 3]| Exact::Rows(BooleanBuffer::from(rows.to_vec()));
+        let rechecks = [
+            Recheck { predicate: &predicates[0], exact: exact([true, false, true]) },
+            Recheck { predicate: &predicates[1], exact: exact([true, true, false]) },
         ];
-        let mut verifier = Verifier::new(&unverified);
+        let mut verifier = Verifier::new(&rechecks);
         let mut test = |row, document| test(&mut verifier, row, document);
         assert!(test(0, "{}"));
         assert!(test(1, r#"{"a":1}"#));

@@ -23,21 +23,21 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use strata_format::derived::{Firsts, OrderCursor};
+use strata_format::aux_index::{AuxLookup, ColumnOrder, Firsts, OrderCursor};
 use strata_format::reader::{VersionReader, Wanted};
 use strata_store::StorageError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{QueryError, external};
 use crate::operator::in_one_partition;
-use crate::scan::access::{self, Access};
+use crate::scan::access::Condition;
 use crate::scan::batches::Given;
 use crate::scan::dedup_key::GroupSource;
 use crate::scan::distinct::DistinctFilter;
 use crate::scan::in_flight::{self, Bounds};
 use crate::scan::kept_groups;
 use crate::scan::kept_index::Indexes;
-use crate::scan::kept_order::{self, Kept};
+use crate::scan::kept_order;
 use crate::scan::keyword_index::KeywordQuestions;
 use crate::scan::metrics::{AccessName, ScanMetrics, timed};
 use crate::scan::predicate::Predicate;
@@ -79,9 +79,9 @@ impl VersionScan {
         fetch: Option<usize>,
         threads: usize,
     ) -> VersionScan {
-        let mut predicates: Vec<(Access, Predicate)> =
-            predicates.into_iter().map(|predicate| (access::choose(&reader, &predicate), predicate)).collect();
-        predicates.sort_by_key(|(access, _)| *access);
+        let mut predicates: Vec<Condition> =
+            predicates.into_iter().map(|predicate| Condition::new(&reader, predicate)).collect();
+        predicates.sort_by_key(Condition::rank);
         let ordering = schema.index_of(POSITION).ok().map(|index| {
             let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION, index));
             [PhysicalSortExpr::new(position, SortOptions { descending: false, nulls_first: false })]
@@ -95,7 +95,7 @@ impl VersionScan {
             indexes: Indexes::default(),
             reader,
             schema,
-            metrics: Arc::new(ScanMetrics::of(predicates.len())),
+            metrics: Arc::new(ScanMetrics::new(&predicates)),
             predicates: predicates.into(),
             fetch,
             threshold: None,
@@ -129,7 +129,7 @@ impl VersionScan {
         let scan = self.changed(|spec| {
             spec.range = range;
             spec.part = Some(part);
-            spec.metrics = Arc::new(ScanMetrics::of(spec.predicates.len()));
+            spec.metrics = Arc::new(ScanMetrics::new(&spec.predicates));
             spec.threshold = spec.threshold.as_ref().map(|threshold| Arc::new(TopKThreshold::new(threshold.k)));
         });
         VersionScan { metrics: ExecutionPlanMetricsSet::new(), ..scan }
@@ -193,16 +193,7 @@ impl DisplayAs for VersionScan {
         if *distinct {
             write!(formatter, ", distinct")?;
         }
-        for (access, predicate) in predicates.iter() {
-            match access {
-                Access::ShreddedColumn(shredded) => write!(formatter, ", {predicate} by indexed column {shredded}")?,
-                Access::Search => write!(formatter, ", {predicate} by full-text column")?,
-                Access::Shapes => write!(formatter, ", {predicate} by full-text column and path index")?,
-                Access::SearchThenDocuments => write!(formatter, ", {predicate} by full-text column and documents")?,
-                Access::Documents => write!(formatter, ", {predicate} by documents")?,
-            }
-        }
-        Ok(())
+        predicates.iter().try_for_each(|condition| write!(formatter, ", {condition}"))
     }
 }
 
@@ -291,7 +282,7 @@ impl Running {
                 return Ok(batches);
             }
         } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            let source = GroupSource::open(&self.spec.reader, groups, None).await.map_err(external)?;
+            let source = GroupSource::open(&self.spec.reader, groups, None, &self.memory).await.map_err(external)?;
             let _ = self.spec.metrics.group_source.set(source.source());
             self.spec.group_source = Some(Arc::new(source));
         }
@@ -309,10 +300,10 @@ impl Running {
         let spec = &mut self.spec;
         spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
         if let Some(candidates) = &spec.indexes.candidates {
-            let counts = spec.metrics.predicates.iter().enumerate();
-            for (_, counts) in counts.filter(|(number, _)| candidates.are_of(*number)) {
-                let _ = counts.hash_indexed.set(());
-            }
+            spec.metrics.record(|scan| {
+                let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.are_of(*number));
+                used.for_each(|(_, used)| used.access = AccessName::HashIndex);
+            });
         }
     }
 
@@ -328,7 +319,7 @@ impl Running {
         }
         let open = async {
             let may_read = self.spec.may_read_for_codes().await?;
-            GroupSource::open(&self.spec.reader, &groups, Some(may_read)).await
+            GroupSource::open(&self.spec.reader, &groups, Some(may_read), &self.memory).await
         };
         let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(external)?);
         let _ = self.spec.metrics.group_source.set(source.source());
@@ -343,7 +334,7 @@ impl Running {
                 |spec, row_group, ()| async move { spec.all_keys(row_group).await },
             );
             let keys = keys.map_err(out_of_engine);
-            let found = kept_groups::found_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
+            let found = kept_groups::build_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
             if let Some(firsts) = found.await.map_err(external)? {
                 return Ok(Some(self.given(firsts)));
             }
@@ -379,13 +370,13 @@ impl Running {
         }
         let k = threshold.k;
         if spec.is_whole() {
-            let Kept::Order(kept) = Box::pin(self.made_order(order)).await? else { return Ok(None) };
+            let Some(kept) = Box::pin(self.built_order(order)).await? else { return Ok(None) };
             spec.metrics.top_k.add(kept.count(), k.min(kept.count()));
             return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
         }
         // None is made here. Conditions are tested on all entities whether there is an order or not; it would only save
         // the ranks of those selected, and making it ranks and sorts all of them.
-        let Kept::Order(kept) = kept_order::kept_order(&spec.reader, order).await else { return Ok(None) };
+        let Some(kept) = kept_order::kept_order(&spec.reader, order).await.hit() else { return Ok(None) };
         let reserved = self.memory.new_empty();
         if reserved.try_grow(kept.count() / 8 + 1).is_err() {
             return Ok(None);
@@ -420,12 +411,12 @@ impl Running {
         Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |given| given.entities, batches)))
     }
 
-    /// The order that serves a sort, made if the cache does not hold it.
-    async fn made_order(&self, order: &OrderSpec) -> Result<Kept> {
+    /// The order that serves a sort, built if the cache does not contain it.
+    async fn built_order(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnOrder>>> {
         let reader = &self.spec.reader;
         match kept_order::kept_order(reader, order).await {
-            Kept::NotYet => {}
-            kept => return Ok(kept),
+            AuxLookup::Miss => {}
+            found => return Ok(found.hit()),
         }
         let by = Arc::new(order.clone());
         let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
@@ -439,7 +430,7 @@ impl Running {
             },
         );
         let columns = columns.map_err(out_of_engine).boxed();
-        kept_order::make(reader, order, columns, &self.memory, &self.time).await.map_err(external)
+        Ok(kept_order::build(reader, order, columns, &self.memory, &self.time).await.map_err(external)?.hit())
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.

@@ -3,9 +3,8 @@
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::Wanted;
 
-use crate::scan::access::Access;
-use crate::scan::predicate::{Comparison, Predicate};
-use crate::scan::range;
+use crate::scan::access::Condition;
+use crate::scan::predicate::Comparison;
 use crate::scan::schema::{GROUP, ORDER};
 use crate::scan::sort_key;
 use crate::scan::spec::ScanSpec;
@@ -45,21 +44,12 @@ impl ScanSpec {
                 wanted.columns.extend(more);
             }
         };
-        for (access, predicate) in self.predicates.iter() {
-            let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
-            let parts = match compare.range() {
-                Some(range) => range::parts(reader, row_groups.clone(), *shredded, range),
-                None if compare.number().is_some() => {
-                    vec![ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder]
-                }
-                None => vec![ShreddedPart::Text],
-            };
-            let columns = reader.columns_of(*shredded, &parts);
+        for column in self.predicates.iter().filter_map(|condition| condition.indexed_column(reader)) {
             let is_first = wanted.columns.is_empty();
-            add(&mut wanted, columns, is_first);
-            let is_rare = !reader.layout().shredded_columns[*shredded].dictionary;
-            if compare.comparison == Comparison::Equal {
-                wanted.bloom_columns.extend(reader.columns_of(*shredded, &[ShreddedPart::Text]));
+            add(&mut wanted, column.columns(row_groups.clone()), is_first);
+            let is_rare = !reader.layout().shredded_columns[column.column].dictionary;
+            if column.compare.comparison == Comparison::Equal {
+                wanted.bloom_columns.extend(reader.columns_of(column.column, &[ShreddedPart::Text]));
                 let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
                 wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
             }
@@ -90,13 +80,8 @@ impl ScanSpec {
         let rows = self.rows(row_group).len() as u64;
         let keys = if self.gives(ORDER) || self.gives(GROUP) { KEY_BYTES } else { 0 };
         let mut bytes = reader.column_bytes(row_group, &wanted.columns).1 + rows * (8 + keys);
-        if self.predicates.iter().any(|(access, _)| access.reads_search()) {
-            bytes += match &self.keywords {
-                Some(keywords) => keywords.row_group_bytes(reader, row_group),
-                None => reader.search_bytes(row_group),
-            };
-        }
-        let has_documents = self.predicates.iter().any(|(access, _)| access.reads_documents());
-        if has_documents { bytes + DOCUMENT_BYTES } else { bytes }
+        bytes += self.full_text_bytes(row_group, || reader.search_bytes(row_group));
+        let reads_documents = self.predicates.iter().any(Condition::reads_documents);
+        if reads_documents { bytes + DOCUMENT_BYTES } else { bytes }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use moka::policy::EvictionPolicy;
 use moka::sync::{Cache, CacheBuilder};
 
-use crate::rate_limit::Client;
+use crate::Client;
 
 /// How many times the log-ins that are free for one e-mail address a client may try in a minute in all.
 pub(crate) const CLIENT_FACTOR: u64 = 3;

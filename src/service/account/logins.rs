@@ -9,6 +9,7 @@ use std::sync::Arc;
 use argon2::{Argon2, PasswordVerifier};
 use strata_cluster::redis::Redis;
 use strata_config::{Fair, Limits};
+use strata_limits::{FairLimit, LimitName};
 use strata_runtime::blocking::blocking;
 use strata_types::secret::Secret;
 use strata_types::user::{User, email_key};
@@ -19,12 +20,12 @@ use crate::account::session_origin::SessionOrigin;
 use crate::account::sessions::{Sessions, session_hash};
 use crate::account::shared_logins::{SharedAttempt, SharedLogins};
 use crate::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
-use crate::admission::semaphore::{Bounds, FairSemaphore, Gate};
+use crate::admission::fair_limit;
 use crate::manage::{ManageError, OwnerWrites};
 use crate::rate_limit::memory::whole_seconds;
 use crate::rate_limit::shared::limiter;
-use crate::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
-use crate::{Holder, RateCapacity};
+use crate::rate_limit::{Bucket, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
+use crate::{Client, Principal, RateCapacity};
 
 /// Seconds that a log-in waits for its permit.
 const TURN_S: u64 = 10;
@@ -44,7 +45,7 @@ pub(crate) struct PasswordChecks {
     clients: Arc<dyn RateLimiter>,
     clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
-    permits: FairSemaphore,
+    permits: FairLimit,
     /// A hash that no password has, for addresses that no user has.
     nobody: OnceCell<String>,
 }
@@ -59,14 +60,15 @@ impl PasswordChecks {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
         let (free, per_window) = (limits.logins_per_minute, limits.account_logins_per_hour);
-        // Nobody is a user yet.
-        let bounds = Bounds::new(threads as u64, fair, QUEUE, TURN_S).unreserved();
+        let name = LimitName { name: "login", what: "logins" };
+        // Before a login, no principal is a user for whom anything could be reserved.
+        let unreserved = Fair { user_percent: 0, ..*fair };
         PasswordChecks {
             limits: LoginLimits::new(free, per_window),
             shared: redis.map(|redis| SharedLogins { redis: redis.clone(), free, per_window }),
             clients: limiter(redis, "logins", all, capacity),
             clock: SystemClock::start(),
-            permits: FairSemaphore::new(Gate { name: "login", what: "logins" }, bounds),
+            permits: fair_limit(name, threads as u64, &unreserved, QUEUE, TURN_S),
             nobody: OnceCell::new(),
         }
     }
@@ -100,7 +102,8 @@ impl PasswordChecks {
     }
 
     async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
-        let permit = self.permits.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        let permit =
+            self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
         // Made at the first log-in of either kind, so that it does not tell them apart.
         let nobody =
             self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
@@ -117,7 +120,8 @@ impl PasswordChecks {
     }
 
     async fn hash(&self, client: Client, password: String) -> Result<String, ManageError> {
-        let permit = self.permits.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        let permit =
+            self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
         let hash = tokio::spawn(async move {
             // As of a check.
             let _permit = permit;
@@ -222,12 +226,12 @@ mod tests {
         let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let hash = hash_password("right".to_owned()).await.expect("a hash");
         assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));
-        assert_eq!(logins.permits.held(), 0);
+        assert_eq!(logins.permits.used_units(), 0);
         let mut leaving = Box::pin(logins.verify(client, Some(hash), "wrong".to_owned()));
         assert!(futures::poll!(&mut leaving).is_pending());
         drop(leaving);
-        assert_eq!(logins.permits.held(), 1, "its password is still hashed");
-        while logins.permits.held() > 0 {
+        assert_eq!(logins.permits.used_units(), 1, "its password is still hashed");
+        while logins.permits.used_units() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use strata_cluster::redis::{NoAnswer, Redis};
 
+use crate::Client;
 use crate::account::login_limits::{FORGOTTEN, PAUSE_MAX, WINDOW};
-use crate::rate_limit::Client;
 use crate::rate_limit::shared::{BEGIN_LOGIN, END_LOGIN, name_of};
 
 /// For how long a client is known for an e-mail address from its last log-in.

@@ -1,27 +1,28 @@
-//! Room for large bodies of management calls. The values that JSON is parsed into take many times its bytes, so callers
-//! share what there is: users, and clients, a part each, until their calls have been answered.
+//! A memory limit for large bodies of management requests, which principals share fairly until the response is
+//! complete. Parsed JSON takes many times the bytes of its text.
 
 use strata_config::Config;
+use strata_limits::{FairLimit, LimitName, Permit};
 
-use crate::admission::holder::Holder;
-use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
+use crate::admission::fair_limit;
+use crate::{Overloaded, Principal};
 
-/// Bodies that are not larger need no room.
+/// Bodies of up to this size are not charged.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Bytes of large bodies at the same time, at least.
-const LEAST_BYTES: u64 = 16 << 20;
+/// The smallest limit.
+const MIN_BYTES: u64 = 16 << 20;
 
-/// How many of the largest bodies there is room for, at least: one caller may have as many as half of them.
-const LARGEST: u64 = 4;
+/// How many bodies of the maximum size fit. One caller can have half of them.
+const MAX_SIZE_BODIES: u64 = 4;
 
 pub struct LargeBodies {
-    gate: FairSemaphore,
-    /// What one body takes at most, so that there is always room for that of another caller.
-    most_units: u64,
+    gate: FairLimit,
+    /// What one body is charged at most, so that the body of another caller always fits.
+    max_units: u64,
 }
 
-/// The room of a large body, until dropped.
+/// The bytes of a large body, until dropped.
 pub struct BodyRoom {
     _permit: Permit,
 }
@@ -34,15 +35,15 @@ impl BodyRoom {
 
 impl LargeBodies {
     pub(crate) fn new(config: &Config) -> LargeBodies {
-        let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
-        let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-        let gate = FairSemaphore::new(Gate { name: "body", what: "large request bodies" }, bounds);
-        LargeBodies { gate, most_units: units / 2 }
+        let units = (MAX_SIZE_BODIES * config.limits.body_bytes).max(MIN_BYTES);
+        let name = LimitName { name: "body", what: "large request bodies" };
+        let gate = fair_limit(name, units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
+        LargeBodies { gate, max_units: units / 2 }
     }
 
-    /// Room for a large body. Waits for that of others, as heavy queries do.
-    pub async fn room(&self, holder: Holder, size_bytes: u64) -> Result<BodyRoom, Refused> {
-        Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes.min(self.most_units)).await? })
+    /// Charges a large body. Waits like a heavy query.
+    pub async fn room(&self, principal: Principal, size_bytes: u64) -> Result<BodyRoom, Overloaded> {
+        Ok(BodyRoom { _permit: self.gate.acquire(principal, size_bytes.min(self.max_units)).await? })
     }
 
     pub(crate) fn update_metrics(&self) {
@@ -58,11 +59,11 @@ mod tests {
     use strata_types::ids::UserId;
     use strata_types::limits::EDITOR_FORM_BYTES;
 
-    /// A form that was announced, and of which nothing came, held all room that there was.
+    /// A form that was announced, but not sent, had the whole limit.
     #[tokio::test]
-    async fn the_largest_body_leaves_room_for_that_of_another_caller() {
+    async fn largest_body_leaves_room_for_other_callers() {
         let bodies = LargeBodies::new(&Config::default());
-        let user = |number| Holder::User(UserId::new(number));
+        let user = |number| Principal::User(UserId::new(number));
         let form = bodies.room(user(1), EDITOR_FORM_BYTES as u64).await.expect("room");
         for size_bytes in [SMALL_BYTES + 1, 2 << 20, EDITOR_FORM_BYTES as u64] {
             let other = tokio::time::timeout(Duration::from_secs(5), bodies.room(user(2), size_bytes)).await;

@@ -1,4 +1,4 @@
-//! What work for one holder takes from: threads and memory of the query engine, and permits.
+//! The query engine and the limits, for one principal.
 
 use std::sync::Arc;
 
@@ -7,36 +7,35 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use strata_query::{Engine, QueryError};
 use strata_runtime::priority::Priority;
 
-use crate::admission::holder::Holder;
-use crate::admission::semaphore::Permit;
-use crate::admission::tenants::TenantNumbers;
-use crate::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, Weight, accounted};
+use crate::Principal;
+use crate::admission::principal_hasher::PrincipalHasher;
+use crate::admission::{Account, Admission, LARGE_BYTES, Permit, WHOLE_BYTES, Weight, accounted};
 
-/// The engine and the permits, for one who asks: the operator at first. Clones share everything.
+/// The engine and the limits of a principal, at first of the operator. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Capacity {
     pub(crate) engine: Engine,
     pub(crate) admission: Admission,
-    tenants: TenantNumbers,
-    /// Whether all of the work comes last.
+    hasher: PrincipalHasher,
+    /// Whether all of its work has the lowest priority.
     in_background: bool,
 }
 
 impl Capacity {
-    pub(crate) fn new(engine: Engine, admission: Admission, tenants: TenantNumbers) -> Capacity {
-        Capacity { engine, admission, tenants, in_background: false }
+    pub(crate) fn new(engine: Engine, admission: Admission, hasher: PrincipalHasher) -> Capacity {
+        Capacity { engine, admission, hasher, in_background: false }
     }
 
-    pub(crate) fn of(&self, holder: Holder) -> Capacity {
-        let engine = self.engine.of(self.tenants.tenant(holder));
-        Capacity { engine, admission: self.admission.of(holder), ..self.clone() }
+    pub(crate) fn of(&self, principal: Principal) -> Capacity {
+        let engine = self.engine.of(self.hasher.hash(principal));
+        Capacity { engine, admission: self.admission.of(principal), ..self.clone() }
     }
 
     pub(crate) fn at(&self, priority: Priority) -> Capacity {
         Capacity { engine: self.engine.at(priority), ..self.clone() }
     }
 
-    /// The same for work that nobody waits for: all of it comes last.
+    /// The same for work that no client waits for: all of it has the lowest priority.
     pub(crate) fn in_background(&self) -> Capacity {
         Capacity { in_background: true, ..self.at(Priority::Long) }
     }
@@ -45,7 +44,7 @@ impl Capacity {
         self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
     }
 
-    /// A whole body, accounted to what it has become unless it is small. `foreseen` is the room that it had before.
+    /// Charges a whole body for its size, unless it is small. `foreseen` is what was charged for the estimate.
     pub(crate) fn whole_body(&self, bytes: impl Into<Bytes>, foreseen: Option<Permit>) -> Result<Bytes, QueryError> {
         let bytes = bytes.into();
         drop(foreseen);
@@ -55,14 +54,14 @@ impl Capacity {
         }
     }
 
-    /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
+    /// Charges a part of a streamed body, from what is available. A small part can do without.
     pub(crate) fn part(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
         let room = self.admission.ahead(bytes.len() as u64);
         let memory = if room.is_none() { self.beyond(bytes.len() as u64)? } else { None };
         Ok(self.admission.held(bytes, room, memory))
     }
 
-    /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
+    /// Charges a whole body of this size: as bytes ahead of their reader, or else as memory of queries.
     pub(crate) fn account(&self, size_bytes: u64) -> Result<Arc<Account>, QueryError> {
         let room = self.admission.ahead(size_bytes);
         let memory = match room {
@@ -72,7 +71,7 @@ impl Capacity {
         Ok(Arc::new(self.admission.account_of(size_bytes, room, memory)))
     }
 
-    /// Memory for what is beyond the room of a part, if that is worth accounting.
+    /// Memory for the bytes by which a part exceeds its estimate, unless they are few.
     pub(crate) fn beyond(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
         if size_bytes <= LARGE_BYTES {
             return Ok(None);
@@ -82,7 +81,7 @@ impl Capacity {
     }
 }
 
-/// An engine for tests, all of whose memory one tenant may have.
+/// An engine for tests. One principal can have all of its memory.
 #[cfg(test)]
 pub(crate) fn test_engine(threads: usize, memory_bytes: usize, spill_directory: Option<std::path::PathBuf>) -> Engine {
     let timeout = std::time::Duration::from_secs(3_600);

@@ -26,9 +26,8 @@ use strata_runtime::priority::Priority;
 use tokio::runtime::Handle;
 
 use crate::admission::capacity::Capacity;
-use crate::admission::holder::Holder;
-use crate::admission::semaphore::{Permit, Refused};
-use crate::admission::{WHOLE_BYTES, accounted};
+use crate::admission::{Permit, WHOLE_BYTES, accounted};
+use crate::{Overloaded, Principal};
 
 pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
 
@@ -49,14 +48,14 @@ pub struct ResponseReservation {
 
 impl LargeResponses {
     /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
-    pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
+    pub async fn reserve(&self, principal: Principal) -> Result<ResponseReservation, Overloaded> {
         let capacity = self.capacity.of(principal);
         let permit = capacity.admission.large(BUILD_BYTES).await?;
         Ok(ResponseReservation { capacity, permit })
     }
 
     /// Charges a complete body to the principal until the connection has sent it. Never waits.
-    pub fn charge(&self, principal: Holder, body: Bytes) -> Result<Bytes, Refused> {
+    pub fn charge(&self, principal: Principal, body: Bytes) -> Result<Bytes, Overloaded> {
         match body.len() as u64 {
             small if small <= UNCHARGED_BYTES => Ok(body),
             large => Ok(accounted(body, self.capacity.of(principal).admission.try_large(large)?)),
@@ -84,8 +83,8 @@ impl ResponseReservation {
 
     /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it. A body
     /// larger than all that the principal can ever have is charged as that much.
-    /// [`Refused`] if the body is larger than what is reserved and the principal may not hold more.
-    pub fn charge(mut self, body: Bytes) -> Result<Bytes, Refused> {
+    /// [`Overloaded`] if the body is larger than what is reserved and the principal may not hold more.
+    pub fn charge(mut self, body: Bytes) -> Result<Bytes, Overloaded> {
         let size_bytes = body.len() as u64;
         if size_bytes <= UNCHARGED_BYTES {
             return Ok(body);

@@ -1,36 +1,34 @@
-//! Who may work when there is more to do than the machine can: queries, streamed answers, and their memory.
+//! Limits for requests: how many queries and streamed responses run at the same time, and how much memory they use.
 //!
-//! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take permits, and leave each other room
-//! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so
-//! that slow readers hold nothing that others need:
+//! Problem: one client that sends heavy queries, or reads responses slowly, must not use up what others need. Every
+//! limit here is a [`FairLimit`], which users and client networks share (`fair.share_percent`, `fair.user_percent`).
+//! Work that needs the processor and work that waits for a client have separate limits, so that slow readers hold
+//! nothing that others need:
 //!
-//! 1. **Selecting.** A request whose work is above `query.heavy_bytes` ([`strata_query::cost`]) holds one of
-//!    `query.heavy_queries` permits until its selection is known and, for a table, its columns are known. That ends
-//!    by itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one
-//!    of `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page
-//!    waiting for a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing
-//!    two versions holds one of `query.diffs`, until it is known what differs (`query.diff_timeout_s`).
-//! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
-//!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
-//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it. So
-//!    are whole bodies that are not small. Each runs on a thread of its own ([`Engine::spawn_apart`]), since one entity
-//!    may keep it for long: one network, which never has all permits, never has all threads, and pages, which need no
-//!    permit, wait for none.
-//! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
-//!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
-//!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped
-//!    hold a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find
-//!    no room there, are accounted to the memory of queries.
-//!    Large responses that are built as a whole have a second limit of the same size ([`large_responses`]), and what
-//!    units of large entities have beyond a small unit a third. Both are waited for before the response begins.
-//! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries,
-//!    of which all Parquet bodies together take at most half. What is made waits for its reader on disk
-//!    ([`crate::read::parquet`]).
+//! 1. **Queries.** A query holds a permit until it has selected entities and, for a table, knows the columns. That ends
+//!    at the latest after `query.timeout_s`, however slow the client is. The estimated work ([`strata_query::cost`])
+//!    decides which permit: above `query.heavy_bytes` one of `query.heavy_queries`, above `query.medium_bytes` one of
+//!    `query.medium_queries`, otherwise one of `query.light_queries`. There are few medium permits, because two dozen
+//!    queries of a few milliseconds each would delay a page by a tenth of a second. A diff holds one of `query.diffs`
+//!    until all changes are known (`query.diff_timeout_s`).
+//! 2. **Streams.** A response of more than one unit is one of at most `query.streams` until its body ends, which
+//!    `server.write_stall_s` and `server.answer_timeout_s` limit. Each unit is encoded with a permit
+//!    ([`Admission::unit`]) that is released before the reader gets the unit. So are large whole bodies. Encoding runs
+//!    on a thread of its own ([`Engine::spawn_apart`]), because one large entity can take long. One network never has
+//!    all permits and so never all threads.
+//! 3. **Bytes.** Bytes that are encoded ahead of their readers are limited in total by `query.stream_bytes`
+//!    ([`Admission::ahead`]), until the connection has sent them. Nothing waits for that limit: a response that gets no
+//!    bytes continues in small units, one at a time. So there is no deadlock, and a thousand stalled readers hold a
+//!    small unit each and the limit in total. Units that became larger than estimated, and whole bodies that get no
+//!    bytes, are charged to the memory of queries. Large responses that are built as a whole ([`large_responses`]) and
+//!    large entities in streams have limits of the same size, which they wait for before the response begins.
+//! 4. **Parquet.** A Parquet body holds a row group while it encodes it. All Parquet bodies use at most half of the
+//!    memory of queries. Encoded bytes wait for their reader on disk ([`crate::read::parquet`]).
 //!
-//! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
-//! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused,
-//! which is 503. So is one whose body cannot be begun for so long because it gets no unit. A body that has begun is not
-//! refused any more.
+//! `query.heavy_queue` requests can wait for each of heavy queries, diffs, streams and Parquet, and `query.light_queue`
+//! for each of medium and light queries. A request that waits for more than `query.heavy_wait_s`, or for which the
+//! queue has no space, gets a 503 response. That includes a request that gets no unit in time to begin its body. A body
+//! that has begun is never refused.
 //!
 //! `resilience::fair` and `resilience::large_responses` fail without these limits.
 //!
@@ -39,11 +37,8 @@
 pub(crate) mod bodies;
 pub(crate) mod capacity;
 pub(crate) mod catalog;
-pub(crate) mod holder;
 pub(crate) mod large_responses;
-pub(crate) mod queue;
-pub(crate) mod semaphore;
-pub(crate) mod tenants;
+pub(crate) mod principal_hasher;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -54,59 +49,59 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub(crate) use self::semaphore::Permit;
 use strata_config as config;
+pub(crate) use strata_limits::Permit;
+use strata_limits::{FairLimit, LimitName, Shares};
 use strata_runtime::priority::Priority;
 
-use crate::admission::holder::Holder;
-use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Refused};
+use crate::{Overloaded, Principal};
 
-/// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away
-/// does not leave processors idle, and so few that they are no burden as threads.
+/// Units that can be encoded at the same time, for each query thread: enough to keep the processors busy while some
+/// wait for a distant store, and few enough that their threads are cheap.
 const UNITS_PER_THREAD: u64 = 4;
 
-/// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
-/// requests at once waits behind everybody else.
+/// Light queries for each thread: enough that queries rarely wait, and few enough that a client that sends thousands of
+/// requests at once waits behind all others.
 const LIGHT_PER_THREAD: u64 = 32;
 
-/// Medium queries for each thread, and at least: so many that one network keeps all threads at work when it is alone,
-/// and so few that the next one gets a third of them at once.
+/// Medium queries for each thread: enough that the share of a single network keeps all threads busy, and few enough
+/// that the next network gets a third of them at once.
 const MEDIUM_PER_THREAD: u64 = 3;
-const LEAST_MEDIUM: u64 = 6;
+const MIN_MEDIUM: u64 = 6;
 
-/// At least this many heavy queries at a time by default, so that users and several networks have one each.
-const LEAST_HEAVY: u64 = 4;
+/// So that users and several networks can run one each.
+const MIN_HEAVY: u64 = 4;
 
-/// Bytes of a part beyond what there was room for that are worth accounting.
+/// A unit that exceeds its estimate by this much is charged for the rest.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
+/// Neither documents nor bodies of up to this size are charged.
 pub(crate) const WHOLE_BYTES: u64 = 64 << 10;
 
-/// The admission of one service, for one who asks. Clones share everything.
+/// The limits of a service, for one principal. Clones share the limits.
 #[derive(Clone)]
 pub(crate) struct Admission {
     shared: Arc<Shared>,
-    pub(crate) holder: Holder,
+    pub(crate) principal: Principal,
 }
 
 struct Shared {
-    light: FairSemaphore,
-    medium: FairSemaphore,
-    heavy: FairSemaphore,
-    diffs: FairSemaphore,
-    streams: FairSemaphore,
-    parquet: FairSemaphore,
-    units: FairSemaphore,
-    long_units: FairSemaphore,
-    ahead: FairSemaphore,
-    large: FairSemaphore,
-    large_units: FairSemaphore,
+    light: FairLimit,
+    medium: FairLimit,
+    heavy: FairLimit,
+    diffs: FairLimit,
+    streams: FairLimit,
+    parquet: FairLimit,
+    units: FairLimit,
+    long_units: FairLimit,
+    ahead: FairLimit,
+    large: FairLimit,
+    large_units: FairLimit,
     buffered_bytes: Arc<AtomicU64>,
     parquet_waiting: Arc<AtomicUsize>,
 }
 
-/// A Parquet body that has begun and waits for memory, until dropped.
+/// A Parquet body that has begun and waits for memory, until this is dropped.
 pub(crate) struct WaitsForMemory(Arc<AtomicUsize>);
 
 impl Drop for WaitsForMemory {
@@ -116,7 +111,7 @@ impl Drop for WaitsForMemory {
 }
 
 impl Shared {
-    fn gates(&self) -> [&FairSemaphore; 11] {
+    fn gates(&self) -> [&FairLimit; 11] {
         let Shared {
             light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large, large_units, ..
         } = self;
@@ -170,23 +165,28 @@ impl Weight {
     }
 }
 
+/// A limit of at least one unit, which principals share as configured. `queue` is how many of them can wait in total.
+pub(crate) fn fair_limit(name: LimitName, units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> FairLimit {
+    let queue = usize::try_from(queue).unwrap_or(usize::MAX);
+    let shares = Shares { queue, ..Shares::new(units.max(1), fair.share_percent, fair.user_percent) };
+    FairLimit::new(name, shares, Duration::from_secs(wait_s))
+}
+
 impl Admission {
-    /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
+    /// The configured limits, for the operator. Their defaults depend on the number of query threads.
     pub(crate) fn new(query: &config::Query, fair: &config::Fair, threads: usize, memory_bytes: u64) -> Admission {
         let threads = threads.max(1) as u64;
         let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
-        let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
-        let gate = |name, what, units, queue, wait_s| {
-            FairSemaphore::new(Gate { name, what }, Bounds::new(units, fair, queue, wait_s))
-        };
+        let heavy = or(query.heavy_queries, threads.max(MIN_HEAVY));
+        let gate = |name, what, units, queue, wait_s| fair_limit(LimitName { name, what }, units, fair, queue, wait_s);
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
         let units = |name| {
-            // Whoever waits has a permit of its query, or a place among the streams: they are bounded already.
+            // The queue has no limit: who waits has a permit for a query or a stream.
             gate(name, "response chunks", threads * UNITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
         };
         let bytes = |name, what| gate(name, what, query.stream_bytes, query.light_queue, query.heavy_wait_s);
         let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
-        let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
+        let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(MIN_MEDIUM));
         let shared = Shared {
             light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
             medium: gate("medium", "medium queries", medium, query.light_queue, query.heavy_wait_s),
@@ -202,23 +202,23 @@ impl Admission {
             buffered_bytes: Arc::default(),
             parquet_waiting: Arc::default(),
         };
-        Admission { shared: Arc::new(shared), holder: Holder::Operator }
+        Admission { shared: Arc::new(shared), principal: Principal::Operator }
     }
 
-    pub(crate) fn of(&self, holder: Holder) -> Admission {
-        Admission { shared: self.shared.clone(), holder }
+    pub(crate) fn of(&self, principal: Principal) -> Admission {
+        Admission { shared: self.shared.clone(), principal }
     }
 
-    pub(crate) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
-        self.gate(weight).acquire(self.holder, 1).await
+    pub(crate) async fn query(&self, weight: Weight) -> Result<Permit, Overloaded> {
+        self.gate(weight).acquire(self.principal, 1).await
     }
 
-    /// As [`Admission::query`], at once or not at all.
+    /// Like [`Admission::query`], but never waits.
     pub(crate) fn try_query(&self, weight: Weight) -> Option<Permit> {
-        self.gate(weight).try_acquire(self.holder, 1)
+        self.gate(weight).try_acquire(self.principal, 1).ok()
     }
 
-    fn gate(&self, weight: Weight) -> &FairSemaphore {
+    fn gate(&self, weight: Weight) -> &FairLimit {
         match weight {
             Weight::Light => &self.shared.light,
             Weight::Medium => &self.shared.medium,
@@ -226,42 +226,43 @@ impl Admission {
         }
     }
 
-    pub(crate) async fn diff(&self) -> Result<Permit, Refused> {
-        self.shared.diffs.acquire(self.holder, 1).await
+    pub(crate) async fn diff(&self) -> Result<Permit, Overloaded> {
+        self.shared.diffs.acquire(self.principal, 1).await
     }
 
-    pub(crate) async fn stream(&self) -> Result<Permit, Refused> {
-        self.shared.streams.acquire(self.holder, 1).await
+    pub(crate) async fn stream(&self) -> Result<Permit, Overloaded> {
+        self.shared.streams.acquire(self.principal, 1).await
     }
 
-    /// As [`Admission::stream`], for a body whose units are about this large. What a unit has beyond [`WHOLE_BYTES`] is
-    /// charged for as long as the body is sent, to a limit of its own: a large response that is being built may read a
-    /// stream. An entity that is larger than was foreseen is charged to the memory of queries when it is encoded
-    /// ([`Capacity::beyond`](capacity::Capacity::beyond)).
-    pub(crate) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
+    /// Like [`Admission::stream`], for a body whose units are about this large. The bytes of a unit beyond
+    /// [`WHOLE_BYTES`] are charged until the body ends. Their limit is not that of large responses, because a large
+    /// response can read a stream while it is built. An entity that is larger than estimated is charged to the memory
+    /// of queries when it is encoded ([`Capacity::beyond`](capacity::Capacity::beyond)).
+    pub(crate) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Overloaded> {
         let unit = match unit_bytes.saturating_sub(WHOLE_BYTES) {
             0 => None,
-            size_bytes => Some(self.shared.large_units.acquire(self.holder, size_bytes).await?),
+            size_bytes => Some(self.shared.large_units.acquire(self.principal, size_bytes).await?),
         };
         Ok(StreamPermit { _place: self.stream().await?, unit })
     }
 
-    /// Bytes of large responses; as many as the holder may have when more are requested.
-    pub(crate) async fn large(&self, size_bytes: u64) -> Result<Permit, Refused> {
-        self.shared.large.acquire(self.holder, size_bytes).await
+    /// Bytes of a large response, or as many as the principal can have.
+    pub(crate) async fn large(&self, size_bytes: u64) -> Result<Permit, Overloaded> {
+        self.shared.large.acquire(self.principal, size_bytes).await
     }
 
-    /// As [`Admission::large`], at once or not at all.
-    pub(crate) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
-        self.shared.large.acquire_now(self.holder, size_bytes)
+    /// Like [`Admission::large`], but never waits.
+    pub(crate) fn try_large(&self, size_bytes: u64) -> Result<Permit, Overloaded> {
+        let large = &self.shared.large;
+        large.try_acquire(self.principal, large.clamp(self.principal, size_bytes))
     }
 
-    /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
-    pub(crate) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
-        self.shared.parquet.acquire(self.holder, size_bytes).await
+    /// Memory for a Parquet body, or as much as the principal can have.
+    pub(crate) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Overloaded> {
+        self.shared.parquet.acquire(self.principal, size_bytes).await
     }
 
-    /// Says that a body that has begun waits for memory: none should begin before it goes on.
+    /// Reports that a body that has begun waits for memory, so that no other body begins before it continues.
     pub(crate) fn waits_for_memory(&self) -> WaitsForMemory {
         let waiting = self.shared.parquet_waiting.clone();
         waiting.fetch_add(1, Ordering::Relaxed);
@@ -273,50 +274,50 @@ impl Admission {
     }
 
     pub(crate) fn parquet_wait(&self) -> Duration {
-        self.shared.parquet.longest_wait()
+        self.shared.parquet.max_wait()
     }
 
-    /// As [`Admission::parquet`], for a body that has begun: waits as long as it takes, for row groups of others.
+    /// Like [`Admission::parquet`], for a body that has begun: waits for the row groups of others as long as it takes.
     pub(crate) async fn parquet_again(&self, size_bytes: u64) -> Permit {
-        self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
+        self.shared.parquet.acquire_unbounded(self.principal, size_bytes).await
     }
 
-    /// As [`Admission::parquet_again`], at once or not at all.
+    /// Like [`Admission::parquet_again`], but never waits.
     pub(crate) fn try_parquet(&self, size_bytes: u64) -> Option<Permit> {
-        self.shared.parquet.try_acquire(self.holder, size_bytes)
+        self.shared.parquet.try_acquire(self.principal, size_bytes).ok()
     }
 
     /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own.
-    pub(crate) async fn unit(&self) -> Result<Permit, Refused> {
-        self.shared.units.acquire(self.holder, 1).await
+    pub(crate) async fn unit(&self) -> Result<Permit, Overloaded> {
+        self.shared.units.acquire(self.principal, 1).await
     }
 
-    /// As [`Admission::unit`], for a body that has begun, which is not cut for a wait: `server.answer_timeout_s` bounds
-    /// it. Units of `long` streams, whose threads give way, have permits of their own: others would wait for them.
+    /// Like [`Admission::unit`], for a body that has begun: only `server.answer_timeout_s` limits the wait. `long`
+    /// streams, whose threads have the lowest priority, have permits of their own, so that others do not wait for them.
     pub(crate) async fn unit_again(&self, long: bool) -> Permit {
         let units = if long { &self.shared.long_units } else { &self.shared.units };
-        units.acquire_patiently(self.holder, 1).await
+        units.acquire_unbounded(self.principal, 1).await
     }
 
+    /// Bytes for a part that is encoded ahead of its reader: all of them or none.
     pub(crate) fn ahead(&self, size_bytes: u64) -> Option<Permit> {
-        // As much as is asked for, or nothing.
-        self.shared.ahead.try_acquire(self.holder, size_bytes)
+        self.shared.ahead.try_acquire(self.principal, size_bytes).ok()
     }
 
-    /// Whether others wait for what the making of an export takes.
+    /// Whether requests wait for what the creation of an export uses.
     pub(crate) fn is_contended(&self) -> bool {
         let shared = &self.shared;
         let gates = [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet];
         gates.into_iter().any(|gate| gate.waiting() > 0)
     }
 
-    /// Room for a whole body; `Some(None)` if few bytes need none, `None` if there is none and it should be streamed.
+    /// Bytes for a whole body: `Some(None)` if it is too small to be charged, `None` if it should be streamed instead.
     pub(crate) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
-    /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has
-    /// let go of them. Whoever keeps them for longer than the answer lasts should copy them.
+    /// The bytes as a part of a body. They count as buffered, and hold `room` and `memory`, until the connection has
+    /// sent them. Copy them to keep them for longer.
     pub(crate) fn held(
         &self,
         bytes: impl Into<Bytes>,
@@ -336,7 +337,7 @@ impl Admission {
 
     pub(crate) fn load(&self) -> Load {
         let shared = &self.shared;
-        let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
+        let held = |gate: &FairLimit| usize::try_from(gate.used_units()).unwrap_or(usize::MAX);
         Load {
             heavy_running: held(&shared.heavy),
             heavy_waiting: shared.heavy.waiting(),
@@ -346,12 +347,12 @@ impl Admission {
             streams: held(&shared.streams),
             units: held(&shared.units) + held(&shared.long_units),
             buffered_bytes: shared.buffered_bytes.load(Ordering::Relaxed),
-            ahead_bytes: shared.ahead.held(),
+            ahead_bytes: shared.ahead.used_units(),
         }
     }
 
     pub(crate) fn update_metrics(&self) {
-        self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
+        self.shared.gates().into_iter().for_each(FairLimit::update_metrics);
     }
 }
 
@@ -379,17 +380,17 @@ impl Drop for Account {
     }
 }
 
-/// The bytes, whose last piece keeps the account or the permits.
+/// The bytes. Their last slice holds the account or the permits.
 pub(crate) fn accounted<T: Send + 'static>(bytes: Bytes, account: T) -> Bytes {
-    Bytes::from_owner(Held { bytes, _account: account })
+    Bytes::from_owner(ChargedBytes { bytes, _account: account })
 }
 
-struct Held<T> {
+struct ChargedBytes<T> {
     bytes: Bytes,
     _account: T,
 }
 
-impl<T> AsRef<[u8]> for Held<T> {
+impl<T> AsRef<[u8]> for ChargedBytes<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -424,7 +425,7 @@ mod tests {
         let admission = one_heavy(60);
         let permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = waits_for_heavy(&admission).await;
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })), "the queue is full");
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(Overloaded { .. })), "the queue is full");
         drop(permit);
         assert!(waits.await.expect("no panic"), "the one that waited has its permit");
         assert_eq!(admission.load(), Load::default());
@@ -434,7 +435,7 @@ mod tests {
     async fn one_that_waits_too_long_is_refused() {
         let admission = one_heavy(0);
         let _permit = admission.query(Weight::Heavy).await.expect("a permit");
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })));
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(Overloaded { .. })));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
     }
 
@@ -447,7 +448,7 @@ mod tests {
             held.push(permit);
         }
         let late = admission.unit().await.err().expect("all are taken");
-        assert_eq!((late.gate.name, late.waited), ("unit", Some(std::time::Duration::ZERO)));
+        assert_eq!((late.limit.name, late.waited), ("unit", Some(std::time::Duration::ZERO)));
         // One that has begun goes on.
         let goes_on = tokio::spawn({
             let admission = admission.clone();

@@ -26,7 +26,7 @@ use super::background::kept_up;
 use super::rooms::{Parts, Rooms};
 use crate::admission::Admission;
 use crate::admission::capacity::Capacity;
-use crate::admission::tenants::TenantNumbers;
+use crate::admission::principal_hasher::PrincipalHasher;
 use crate::export_cache::Exports;
 use crate::maintenance::backup::INCOMPLETE;
 use crate::maintenance::binding::{BindingError, bind, open_store};
@@ -228,7 +228,7 @@ impl App {
         let cache = PartCache::new(memory.cache_bytes).reporting(damage).with_disk(kept);
         let threads = engine.threads();
         let admission = Admission::new(&config.query, &config.fair, threads, memory.query_bytes);
-        let capacity = Capacity::new(engine, admission, TenantNumbers::of(NodeSecret::of(config).as_ref()));
+        let capacity = Capacity::new(engine, admission, PrincipalHasher::new(NodeSecret::of(config).as_ref()));
         let parts = Parts {
             config: Arc::new(config.clone()),
             catalog,

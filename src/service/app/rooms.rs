@@ -20,7 +20,7 @@ use crate::account::logins::PasswordChecks;
 use crate::admission::capacity::Capacity;
 use crate::admission::catalog::CatalogGates;
 use crate::dataset::diffs::DiffCache;
-use crate::export_cache::asked::AskedExports;
+use crate::export_cache::popularity::AskedExports;
 use crate::export_cache::{Exports, SharedExports};
 use crate::maintenance::binding::StoreBinding;
 use crate::maintenance::scratch::Scratch;
@@ -73,7 +73,7 @@ pub(super) struct Parts {
     pub(super) memory: MemoryPlan,
     pub(super) capacity: Capacity,
     pub(super) scratch: Arc<Scratch>,
-    pub(super) exports: Exports,
+    pub(super) exports: Arc<Exports>,
     pub(super) disk: DiskReserve,
     pub(super) outgoing: Outgoing,
     pub(super) redis: Option<Arc<Redis>>,

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use strata_catalog::Resolved;
 use strata_encode::ContentCoding;
 use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::user::User;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-use crate::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
+use crate::{Admitted, AnswerBody, AuthorizedRead, InspectError, ManageError, Principal, Reads, alternate_etag};
 
 pub struct Pulled {
     pub version: VersionNumber,
@@ -37,13 +36,12 @@ impl Reads {
         alt: bool,
         (offset, limit): (u64, Option<u64>),
     ) -> Result<Pulled, InspectError> {
-        let resolved = self.catalog.resolve_read(dataset, selector).await.map_err(ManageError::from)?;
-        let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
-        let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
-        let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
-        let request = ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() };
-        let answer = Box::pin(self.answer(&admitted, Arc::new(request), ContentCoding::Identity)).await?;
+        let resolved = self.resolve_owned(Some(owner), dataset, selector).await?;
+        let admitted = Admitted::new(&resolved, selector, alt, Principal::User(owner.id))?;
+        let version = resolved.version.ok_or(ManageError::DatasetNotFound)?;
+        let request = Arc::new(ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() });
+        let read = AuthorizedRead::new(&admitted, &request);
+        let answer = Box::pin(self.respond(read, ContentCoding::Identity)).await?;
         let total_count = admitted.file.entity_count;
         let end = offset.saturating_add(answer.total);
         let next_offset = (answer.total > 0 && end < total_count).then_some(end);

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use strata_catalog::VersionRecord;
-use strata_format::edit::BaseFile;
 use strata_format::editing::{self, EditLimits, EditPlan, Slot, Slots};
+use strata_format::overlay::BaseFile;
 use strata_format::reader::VersionReader;
 use strata_format::writer::ROW_GROUP_ROWS;
 use strata_ingest::SourceError;

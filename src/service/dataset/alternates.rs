@@ -20,7 +20,7 @@ use strata_types::version::{Version, VersionNumber};
 
 use crate::dataset::Datasets;
 use crate::refresh::version_file::WrittenFile;
-use crate::{ManageError, PushedEntities, RefreshError, Refused};
+use crate::{ManageError, Overloaded, PushedEntities, RefreshError};
 
 /// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum AlternateError {
     #[error(transparent)]
     Full(#[from] SpoolFull),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] Overloaded),
     #[error(transparent)]
     Edit(#[from] EditError),
     #[error("the service stopped before the alternate was saved")]

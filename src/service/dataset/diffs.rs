@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -34,10 +33,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admission::capacity::Capacity;
 use crate::read::body::WHOLE_BODY_BYTES;
-use crate::read::responses::coded;
+use crate::read::responses::compress;
 use crate::read::single_flight::SingleFlight;
 use crate::read::stream::{EXPANSION, Paced};
-use crate::{Answer, AnswerBody, Holder, ManageError, ReadError, Reads, locked};
+use crate::{Answer, AnswerBody, ManageError, Principal, ReadError, Reads, locked};
 
 /// What a diff takes in the cache besides its changes.
 const OVERHEAD_BYTES: usize = 1 << 10;
@@ -147,7 +146,7 @@ impl VersionDiff {
         let (total, content_type) = (self.page_count(page), form.content_type());
         let body = self.body(page, form).await?;
         let plain = Answer { total, matches: None, content_type, coding: ContentCoding::Identity, body };
-        coded(&self.capacity, plain, coding).await
+        compress(&self.capacity, plain, coding).await
     }
 
     async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
@@ -258,7 +257,7 @@ impl Diffs {
         let (found, capacity) = match owner {
             Some(owner) => {
                 let found = catalog.owned_dataset(owner.id, dataset).await.map(Some);
-                (found, capacity.of(Holder::User(owner.id)))
+                (found, capacity.of(Principal::User(owner.id)))
             }
             None => (catalog.dataset(dataset).await, capacity.clone()),
         };
@@ -308,8 +307,10 @@ impl Diffs {
         if let Some(kept) = kept {
             return Ok(kept);
         }
-        let begin = || {
-            let (diffs, capacity, [v1, v2]) = (self.diffs.clone(), capacity.clone(), readers.clone());
+        let start = || {
+            let diffs = self.diffs.clone();
+            let capacity = capacity.clone();
+            let [v1, v2] = readers.clone();
             async move {
                 // It may have come since the look-up.
                 if let Some(kept) = diffs.kept.get(&key).await {
@@ -317,20 +318,11 @@ impl Diffs {
                 }
                 let _permit = capacity.admission.diff().await?;
                 let diff = diff::compare(&capacity.engine.at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
-                Ok(diffs.keep(key, diff).await)
+                Ok::<_, ReadError>(diffs.keep(key, diff).await)
             }
+            .boxed()
         };
-        let (work, begun) = self.diffs.single_flight.join(key, || begin().boxed());
-        let since = Instant::now();
-        let outcome = work.await;
-        if begun {
-            self.diffs.single_flight.ended(&key);
-        }
-        match outcome {
-            // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-            Err(error) if !begun && error.is_anothers(since) => begin().await,
-            outcome => outcome,
-        }
+        Ok(self.diffs.single_flight.run(key, start).await?.value)
     }
 }
 
@@ -339,7 +331,7 @@ type Key = [FileId; 2];
 /// Diffs of at most so many bytes; none keeps nothing.
 pub(crate) struct DiffCache {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
-    single_flight: SingleFlight<Key, Result<Held, ReadError>>,
+    single_flight: SingleFlight<Key, Held>,
     capacity_bytes: u64,
     /// For all that is not accounted to queries.
     room: Arc<Semaphore>,

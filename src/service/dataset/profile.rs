@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use strata_catalog::Resolved;
 use strata_format::profile::{ProfileSummary, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_types::ids::DatasetId;
@@ -15,7 +14,7 @@ use strata_types::version::VersionSelector;
 use utoipa::ToSchema;
 
 use crate::admission::{Permit, Weight};
-use crate::{Admitted, Client, Holder, ReadError, Reads};
+use crate::{Admitted, Client, Principal, ReadError, Reads};
 
 /// A description of the contents of a version or its alternate.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -91,7 +90,7 @@ impl Reads {
         let ProfileRequest { caller, client, dataset, version, alt } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
-        let Resolved { dataset, version: found } = &*resolved;
+        let dataset = &resolved.dataset;
         let owned = caller.is_some_and(|user| user.id == dataset.owner);
         if !owned && dataset.is_private() {
             return Err(hidden());
@@ -99,9 +98,8 @@ impl Reads {
         if !owned && dataset.frozen {
             return Err(ReadError::Frozen.into());
         }
-        let found = found.as_ref().ok_or_else(|| ReadError::no_version(version, dataset))?;
-        let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let admitted = Admitted::of(dataset, found, alt, holder)?;
+        let holder = caller.map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
+        let admitted = Admitted::new(&resolved, version, alt, holder)?;
         let permit = self.capacity.admission.of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await;
         Ok((reader.map_err(ReadError::from)?, admitted, permit))

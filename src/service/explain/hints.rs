@@ -6,7 +6,6 @@ use strata_format::profile::{PathIndex, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_query::cost;
 use strata_query::fetch::reshape::Reshape;
-use strata_query::scan::access::{self, Access};
 use strata_query::scan::predicate::Predicate;
 use strata_query::scan::report::AccessName;
 use strata_types::path::Path;
@@ -166,12 +165,11 @@ fn predicates(
     is_pointless: impl Fn(&Path) -> bool,
     hints: &mut Vec<String>,
 ) {
-    for predicate in cost::predicates(request) {
-        let compare = match &predicate {
+    for condition in cost::conditions(reader, request) {
+        let compare = match &condition.predicate {
             Predicate::Compare(compare) => compare,
             Predicate::Keywords(keywords) => {
-                let reads_documents = access::choose(reader, &predicate).reads_documents();
-                if !keywords.sees_everything() && reads_documents && explanation.scan.is_some() {
+                if !keywords.sees_everything() && condition.reads_documents() && explanation.scan.is_some() {
                     hints.push(
                         "`keywords` reads the documents that might match, because an earlier step removes fields. \
                          Without include_source=false, keep_field, or drop_field, `keywords` reads only the full-text \
@@ -187,14 +185,18 @@ fn predicates(
         if is_pointless(path) {
             continue;
         }
-        let what = match access::choose(reader, &predicate) {
-            Access::ShreddedColumn(_) | Access::Search => continue,
-            // Texts are looked up without one.
-            Access::Shapes if predicate.searched().is_some() => continue,
-            Access::Shapes if compare.needs_exact_text() => "reads the documents of the entities that have the path",
-            Access::Shapes => "reads the full-text column of the entities that have the path",
-            Access::SearchThenDocuments => "scans the full-text column, then reads the documents of its matches",
-            Access::Documents => "reads documents",
+        let what = match condition.access {
+            // The path index finds strings without an indexed column.
+            AccessName::SearchTextAndShapes if condition.predicate.searched().is_some() => continue,
+            AccessName::SearchTextAndShapes if compare.needs_exact_text() => {
+                "reads the documents of the entities that have the path"
+            }
+            AccessName::SearchTextAndShapes => "reads the full-text column of the entities that have the path",
+            AccessName::SearchTextThenDocuments => {
+                "scans the full-text column, then reads the documents of its matches"
+            }
+            AccessName::Documents => "reads documents",
+            _ => continue,
         };
         if explanation.scan.is_some() {
             hints.push(format!("`{path}` has no indexed column, so `{name}` {what}. {INDEX}."));

@@ -1,6 +1,5 @@
-//! Explains a read: its plans, and the cost of running them. The functions that answer reads ([`Reads::make_answer`])
-//! make the whole answer. An [`Observer`] sees it, and no cache of answers is asked. The bytes are counted and
-//! discarded.
+//! Explains a read: its plans, and the cost of running them. The steps of all reads ([`ReadRun`]) build the whole
+//! response. An [`Observer`] watches them, and no cache of responses is used. The bytes are counted and discarded.
 
 mod hints;
 mod record;
@@ -10,19 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use strata_catalog::Resolved;
 use strata_format::reader_metrics::{Lookups, ReaderMetrics};
 use strata_types::ids::DatasetId;
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
-use crate::admission::capacity::Capacity;
 use crate::export_cache::Taker;
 use crate::read::hints::asks_for_types;
 use crate::read::observer::{Observer, StageName};
+use crate::read::pipeline::ReadRun;
 use crate::read::{Answer, AnswerBody, InspectError, Reads};
-use crate::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
+use crate::{Admitted, CacheKey, Principal, ReadError, Weight};
 use record::{
     AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime, WorkUse, microseconds,
 };
@@ -40,29 +38,19 @@ impl Reads {
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, InspectError> {
-        let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        let resolved = resolved.filter(|resolved| owner.is_none_or(|owner| resolved.dataset.owner == owner.id));
-        let capacity = owner.map_or_else(|| self.capacity.clone(), |owner| self.capacity.of(Holder::User(owner.id)));
-        Box::pin(self.explain_resolved(&capacity, (resolved, version), request, ignored, owner.is_some())).await
-    }
-
-    async fn explain_resolved(
-        &self,
-        capacity: &Capacity,
-        (resolved, selector): (Option<Resolved>, VersionSelector),
-        request: ReadRequest,
-        ignored: Vec<IgnoredParameter>,
-        answers_reads: bool,
-    ) -> Result<Explanation, InspectError> {
-        let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
-        let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
-        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission.holder)?;
-        let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
-        let (request, started) = (Arc::new(request), Instant::now());
+        let resolved = self.resolve_owned(owner, dataset, version).await?;
+        let capacity = owner.map_or_else(|| self.capacity.clone(), |owner| self.capacity.of(Principal::User(owner.id)));
+        let admitted = Admitted::new(&resolved, version, request.alt, capacity.admission.principal)?;
+        let kept = match owner {
+            Some(_) => Some(self.kept_answer(&admitted, &request).await),
+            None => None,
+        };
+        let request = Arc::new(request);
+        let started = Instant::now();
         let mut observer = Observer::start();
-        let answer =
-            Box::pin(self.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer), None))
-                .await?;
+        let mut run = ReadRun::new(self, &capacity, &admitted, request.clone(), Taker::Service);
+        run.observer = Some(&mut observer);
+        let answer = Box::pin(run.run()).await?;
         let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
@@ -82,7 +70,7 @@ impl Reads {
             name_slug: admitted.name_slug,
             version: admitted.version.get(),
             alt: admitted.alt,
-            frozen: dataset.frozen,
+            frozen: resolved.dataset.frozen,
             entity_count: reader.entity_count(),
             document_bytes: reader.layout().document_bytes,
             request: request.parameters().into_iter().map(|(name, value)| RequestParameter { name, value }).collect(),
@@ -135,7 +123,7 @@ impl Reads {
             if request.format == Format::Parquet && !request.count {
                 export = self.exports.state(key);
             } else {
-                response = self.responses.kept(key).await.into_iter().map(|coding| coding.name()).collect();
+                response = self.responses.cached_codings(key).await.into_iter().map(|coding| coding.name()).collect();
             }
         }
         KeptAnswer { cacheable, response, export }

@@ -15,6 +15,13 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// The checksums of a file of `bytes` bytes, from the checksum of each of its blocks.
+    pub(super) fn from_blocks(bytes: u64, mut blocks: Vec<u32>) -> Sums {
+        let last = if bytes.is_multiple_of(BLOCK_BYTES) { 0 } else { blocks.pop().unwrap_or_default() };
+        let last = crc32fast::Hasher::new_with_initial(last);
+        Sums { bytes, whole: Arc::new(RwLock::new(blocks)), last }
+    }
+
     pub(super) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = BLOCK_BYTES - self.bytes % BLOCK_BYTES;
@@ -44,8 +51,13 @@ impl Sums {
         start..self.bytes.min(start + BLOCK_BYTES)
     }
 
-    /// Whether this is what was written as the block that begins there.
-    pub(super) fn verify(&self, start: u64, block: &[u8]) -> bool {
+    /// Whether these are the blocks of the file, the first of which begins there.
+    pub(super) fn verify(&self, start: u64, bytes: &[u8]) -> bool {
+        let starts = (start..).step_by(BLOCK_BYTES as usize);
+        bytes.chunks(BLOCK_BYTES as usize).zip(starts).all(|(block, start)| self.verify_block(start, block))
+    }
+
+    fn verify_block(&self, start: u64, block: &[u8]) -> bool {
         let whole = || {
             let whole = self.whole.read().unwrap_or_else(PoisonError::into_inner);
             whole.get(usize::try_from(start / BLOCK_BYTES).ok()?).copied()
@@ -55,5 +67,23 @@ impl Sums {
             false => Some(self.last.clone().finalize()),
         };
         expected == Some(crc32fast::hash(block))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fetched_checksums_are_those_of_the_file() {
+        for bytes in [1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES] {
+            let mut file: Vec<u8> = (0..bytes).map(|number| (number % 251) as u8).collect();
+            let mut written = Sums::default();
+            written.update(&file);
+            let fetched = Sums::from_blocks(bytes, written.blocks());
+            assert!(fetched.verify(0, &file) && fetched.blocks() == written.blocks(), "{bytes}");
+            *file.last_mut().expect("a byte") ^= 1;
+            assert!(!fetched.verify(0, &file), "{bytes}");
+        }
     }
 }

@@ -14,9 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::admission::Admission;
 use crate::admission::capacity::{Capacity, test_engine};
-use crate::admission::tenants::TenantNumbers;
-use crate::export_cache::index::Entry;
-use crate::export_cache::room::Room;
+use crate::admission::principal_hasher::PrincipalHasher;
+use crate::export_cache::quota::ExportQuota;
 use crate::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
 use crate::maintenance::scratch::Scratch;
 use crate::{CacheKey, ReadError};
@@ -27,7 +26,7 @@ pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 pub(super) struct Setup {
     pub(super) root: TempDir,
     pub(super) capacity: Capacity,
-    pub(super) exports: Exports,
+    pub(super) exports: Arc<Exports>,
 }
 
 pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
@@ -51,12 +50,12 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
     let spills = root.path().join("tmp");
     std::fs::create_dir(&spills).expect("created");
     let engine = test_engine(2, 1 << 24, Some(spills));
-    let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
+    let quota = ExportQuota::new(capacity_bytes, MOST_FILES, &NO_SHARES);
     let directory = root.path().join("exports");
     let disk = disk(&directory);
-    let exports = Exports::lingering(Scratch::create(&directory).expect("a directory"), disk, room, linger);
+    let exports = Exports::lingering(Scratch::create(&directory).expect("a directory"), disk, quota, linger);
     let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2, 1 << 30);
-    Setup { root, capacity: Capacity::new(engine, admission, TenantNumbers::of(None)), exports }
+    Setup { root, capacity: Capacity::new(engine, admission, PrincipalHasher::new(None)), exports }
 }
 
 impl Setup {
@@ -86,10 +85,8 @@ impl Setup {
         let body = read(export.whole()).await.expect("a body");
         // Whoever made it has let go of it, unless a test holds it.
         for _ in 0..1_000 {
-            let held = self.exports.files.index().entries.get(&CacheKey::numbered(number)).is_some_and(|entry| {
-                matches!(entry, Entry::Made { file, .. } if Arc::strong_count(file) > 1)
-                    || matches!(entry, Entry::Making { .. })
-            });
+            let key = CacheKey::numbered(number);
+            let held = self.exports.index().entries.get(&key).is_some_and(|entry| entry.idle_bytes().is_none());
             if !held {
                 break;
             }
@@ -99,7 +96,7 @@ impl Setup {
     }
 
     pub(super) fn paths(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.exports.files.directory.path()).expect("a directory");
+        let entries = std::fs::read_dir(self.exports.directory.path()).expect("a directory");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         // All but the lock.
         paths.filter(|path| path.extension().is_some()).collect()
@@ -113,8 +110,8 @@ impl Setup {
     }
 
     pub(super) fn accounted(&self) -> (usize, u64) {
-        let index = self.exports.files.index();
-        (index.entries.len(), index.room.bytes())
+        let index = self.exports.index();
+        (index.entries.len(), index.quota.bytes())
     }
 
     pub(super) async fn is_empty(&self) {

@@ -1,127 +1,132 @@
-//! Which files there are, of whom, and which goes when another one needs its room.
+//! Which files there are, of whom, and which goes when another one needs its space.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
-use strata_store::free_space::{DiskReserve, Looks};
-use tokio::sync::{Semaphore, watch};
+use strata_store::free_space::Looks;
+use tokio::sync::watch;
 
 use crate::export_cache::MOST_FILES;
-use crate::export_cache::progress::{MadeFile, Progress};
-use crate::export_cache::room::{Room, Space};
-use crate::maintenance::scratch::Scratch;
-use crate::{CacheKey, Holder, locked};
-
-pub(super) struct Files {
-    index: Mutex<Index>,
-    pub(super) disk: DiskReserve,
-    pub(super) linger: Duration,
-    pub(super) reads: Arc<Semaphore>,
-    /// Last, so that the files go before it does.
-    pub(super) directory: Scratch,
-}
-
-/// Reads of blocks at once, for all readers. Each takes a thread, and an idle thread keeps freed memory for a while.
-const READS: usize = 8;
+use crate::export_cache::file::{CachedFile, Progress};
+use crate::export_cache::quota::{ExportQuota, Space};
+use crate::{CacheKey, Principal};
 
 pub(super) struct Index {
     pub(super) entries: HashMap<CacheKey, Entry>,
     /// Exports that turned out not to fit, so that they are not tried again each time.
     pub(super) too_large: HashSet<CacheKey>,
-    /// What all files take, those in the making included.
-    pub(super) room: Room,
-    pub(super) lingering: HashSet<Holder>,
+    /// What all files take, including those that are being written.
+    pub(super) quota: ExportQuota,
+    /// The job of each holder that continues though no one waits for it.
+    lingering: HashMap<Principal, Weak<()>>,
     pub(super) looks: Looks,
     /// Counts uses, for the order of last use.
-    pub(super) uses: u64,
+    uses: u64,
     pub(super) files: u64,
 }
 
-pub(super) enum Entry {
-    Making { progress: watch::Sender<Progress> },
-    Made { file: Arc<MadeFile>, holder: Holder, used: u64 },
+/// An export that is being written, or is whole.
+pub(super) struct Entry {
+    pub(super) progress: watch::Sender<Progress>,
+    pub(super) holder: Principal,
+    used: u64,
 }
 
-impl Files {
-    pub(super) fn new(directory: Scratch, disk: DiskReserve, room: Room, linger: Duration) -> Files {
-        let index = Index {
-            entries: HashMap::new(),
-            too_large: HashSet::new(),
-            room,
-            lingering: HashSet::new(),
-            looks: Looks::default(),
-            uses: 0,
-            files: 0,
-        };
-        Files { index: Mutex::new(index), disk, linger, reads: Arc::new(Semaphore::new(READS)), directory }
+impl Entry {
+    /// The length of the file, if it is whole and still there: someone else may have removed it.
+    pub(super) fn whole_bytes(&self) -> Option<u64> {
+        self.progress.borrow().whole().filter(|written| written.file.path.exists()).map(|written| written.sums.bytes)
     }
 
-    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        locked(&self.index)
+    pub(super) fn is_being_written(&self) -> bool {
+        self.progress.borrow().whole().is_none()
+    }
+
+    /// The length of the file, if it is whole and no one reads it. New readers come only through the index.
+    pub(super) fn idle_bytes(&self) -> Option<u64> {
+        let progress = self.progress.borrow();
+        progress.whole().filter(|_| self.progress.receiver_count() == 0).map(|written| written.sums.bytes)
     }
 }
 
 impl Index {
-    /// Takes room for more of a holder, from files that nobody reads if need be. Whether there is that much.
-    pub(super) fn take(&mut self, holder: Holder, bytes: u64, files: u64) -> bool {
+    pub(super) fn new(quota: ExportQuota) -> Index {
+        Index {
+            entries: HashMap::new(),
+            too_large: HashSet::new(),
+            quota,
+            lingering: HashMap::new(),
+            looks: Looks::default(),
+            uses: 0,
+            files: 0,
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: CacheKey, holder: Principal, progress: watch::Sender<Progress>) {
+        self.entries.insert(key, Entry { progress, holder, used: 0 });
+    }
+
+    /// The export of this key, as the one that was used last.
+    pub(super) fn touch(&mut self, key: &CacheKey) -> Option<&Entry> {
+        self.uses += 1;
+        let entry = self.entries.get_mut(key)?;
+        entry.used = self.uses;
+        Some(entry)
+    }
+
+    /// What a job has while it continues for a holder though no one waits for it; `None` while another one has it.
+    pub(super) fn linger(&mut self, holder: Principal) -> Option<Arc<()>> {
+        self.lingering.retain(|_, token| token.strong_count() > 0);
+        let token = Arc::new(());
+        let weak = Arc::downgrade(&token);
+        self.lingering.entry(holder).or_insert_with(|| weak.clone()).ptr_eq(&weak).then_some(token)
+    }
+
+    /// Takes space for more of a holder, from files that no one reads if need be. Whether there is that much.
+    pub(super) fn take(&mut self, holder: Principal, bytes: u64, files: u64) -> bool {
         let wanted = Space { bytes, files };
-        loop {
-            if self.room.is_there(holder, wanted, || self.in_use()) {
-                self.room.take(holder, wanted);
-                return true;
-            }
-            if self.drop_idle(wanted, |room, from| room.may_take_from(holder, wanted, from)).is_none() {
+        while !self.quota.can_reserve(holder, wanted, || self.in_use()) {
+            if self.drop_idle(wanted, |quota, from| quota.may_take_from(holder, wanted, from)).is_none() {
                 return false;
             }
         }
+        self.quota.reserve(holder, wanted);
+        true
     }
 
-    fn in_use(&self) -> HashMap<Holder, u64> {
-        let mut idle: HashMap<Holder, u64> = HashMap::new();
-        for (_, holder, bytes, _) in self.idle() {
-            *idle.entry(holder).or_default() += bytes;
-        }
-        self.room.bytes_by_holder().map(|(holder, bytes)| (holder, bytes - idle.get(&holder).unwrap_or(&0))).collect()
-    }
-
-    /// The files that nobody reads: when they were used, whose they are, and their bytes.
-    fn idle(&self) -> impl Iterator<Item = (u64, Holder, u64, CacheKey)> {
-        self.entries.iter().filter_map(|(key, entry)| match entry {
-            // New readers come only through the index, which is locked.
-            Entry::Made { file, holder, used } if Arc::strong_count(file) == 1 => {
-                Some((*used, *holder, file.bytes, *key))
+    fn in_use(&self) -> HashMap<Principal, u64> {
+        let mut in_use: HashMap<Principal, u64> = self.quota.bytes_by_principal().collect();
+        for entry in self.entries.values() {
+            if let Some(bytes) = in_use.get_mut(&entry.holder) {
+                *bytes -= entry.idle_bytes().unwrap_or_default();
             }
-            Entry::Made { .. } | Entry::Making { .. } => None,
-        })
+        }
+        in_use
     }
 
-    /// Drops files that nobody reads, whosever they are, until that is enough: the disk is short for everybody.
+    /// Drops files that no one reads, whosever they are, until that is enough: the disk is short for everyone.
     pub(super) fn shrink(&mut self, is_enough: &dyn Fn() -> bool) {
-        while !is_enough() && self.shrink_by_one().is_some() {}
+        while !is_enough() && self.shrink_by(1) {}
     }
 
-    /// Drops files that nobody reads, until they were so many bytes. Whether there was one.
+    /// Drops files that no one reads, until their sum is at least `bytes`. Whether there was one.
     pub(super) fn shrink_by(&mut self, bytes: u64) -> bool {
         let mut dropped = None;
         while dropped.is_none_or(|dropped| dropped < bytes)
-            && let Some(more) = self.shrink_by_one()
+            && let Some(more) = self.drop_idle(Space { bytes: 1, files: 0 }, |_, _| true)
         {
             dropped = Some(dropped.unwrap_or(0).saturating_add(more));
         }
         dropped.is_some()
     }
 
-    fn shrink_by_one(&mut self) -> Option<u64> {
-        self.drop_idle(Space { bytes: 1, files: 0 }, |_, _| true)
-    }
-
     /// Drops the least recently used idle file of the holder that has most of what is wanted. Returns its bytes.
-    fn drop_idle(&mut self, wanted: Space, of: impl Fn(&Room, Holder) -> bool) -> Option<u64> {
-        let idle = self.idle().filter(|(_, holder, ..)| of(&self.room, *holder));
+    fn drop_idle(&mut self, wanted: Space, of: impl Fn(&ExportQuota, Principal) -> bool) -> Option<u64> {
+        let idle = self.entries.iter().filter_map(|(key, entry)| Some((*key, entry, entry.idle_bytes()?)));
+        let idle = idle.filter(|(_, entry, _)| of(&self.quota, entry.holder));
         let victim =
-            idle.max_by_key(|(used, holder, ..)| (self.room.weight(*holder, wanted), std::cmp::Reverse(*used)));
-        let (.., bytes, key) = victim?;
+            idle.max_by_key(|(_, entry, _)| (self.quota.weight(entry.holder, wanted), std::cmp::Reverse(entry.used)));
+        let (key, _, bytes) = victim?;
         self.forget(&key);
         Some(bytes)
     }
@@ -135,15 +140,19 @@ impl Index {
     }
 
     /// Drops a file that turned out to be damaged, unless another one is there by now.
-    pub(super) fn forget_damaged(&mut self, key: &CacheKey, damaged: &Arc<MadeFile>) {
-        if matches!(self.entries.get(key), Some(Entry::Made { file, .. }) if Arc::ptr_eq(file, damaged)) {
+    pub(super) fn forget_damaged(&mut self, key: &CacheKey, damaged: &Arc<CachedFile>) {
+        let is_it = |entry: &Entry| entry.progress.borrow().whole().is_some_and(|it| Arc::ptr_eq(&it.file, damaged));
+        if self.entries.get(key).is_some_and(is_it) {
             self.forget(key);
         }
     }
 
+    /// Drops a file that is whole.
     pub(super) fn forget(&mut self, key: &CacheKey) {
-        if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(key) {
-            self.room.give_back(holder, Space { bytes: file.bytes, files: 1 });
+        if let Some(entry) = self.entries.remove(key)
+            && let Some(written) = entry.progress.borrow().whole()
+        {
+            self.quota.release(entry.holder, Space { bytes: written.sums.bytes, files: 1 });
         }
     }
 }
@@ -164,10 +173,7 @@ mod tests {
         }
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (3, (3, 30)));
         // The second is the oldest, but is being read: the third goes.
-        let held = setup.exports.files.index().entries.get(&CacheKey::numbered(2)).map(|entry| match entry {
-            Entry::Made { file, .. } => file.clone(),
-            Entry::Making { .. } => panic!("it is made"),
-        });
+        let held = setup.exports.index().entries[&CacheKey::numbered(2)].progress.subscribe();
         setup.read(4, &ten).await.expect("kept");
         assert_eq!((setup.files(), setup.accounted()), (vec![10; 3], (3, 30)));
         drop(held);

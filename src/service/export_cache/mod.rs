@@ -1,71 +1,78 @@
-//! Parquet exports: each made once into a bounded cache on disk, so that parts of it can be served, and a reader that
-//! comes back for another part gets the same bytes.
+//! Parquet exports: each is built once into a bounded cache on disk, so that strata can serve ranges of it, and a
+//! client that returns for another range gets the same bytes.
 //!
-//! 1. The first request for an export starts its making, in a task of its own: it writes a file as fast as batches
-//!    come, whoever reads how fast. Later requests find the making, or what it made.
-//! 2. Readers follow the file: each reads at its own pace what is written, in chunks, and waits for more. So nothing is
-//!    buffered for a slow one, and the first byte need not wait for the last. Who wants a part waits for the end, since
-//!    only then the length is known.
-//! 3. Room is taken as the file grows, for whom it is made ([`crate::export_cache::room`]). Where there is
-//!    none left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
-//!    The disk has to keep its reserve, too ([`strata_store::free_space`]): where it is short, for an export or for
-//!    anything else, files that nobody reads are dropped.
-//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at
-//!    once where others wait for what it takes, or where it would be another one of the same client.
+//! 1. The first request for an export starts a job ([`writer`]), which writes a file as fast as batches arrive, however
+//!    fast anyone reads. Later requests find the job, or the file.
+//! 2. Readers follow the file ([`reader`]): each reads at its own pace, in chunks, and waits for more to be written.
+//!    So nothing is buffered for a slow one, and the first byte need not wait for the last. A request for a range waits
+//!    for the end, because only then the length is known.
+//! 3. A job takes space as the file grows, from the quota of the holder that started it ([`quota`]). If there is none
+//!    left, the job gives up the file, and readers continue with a response of their own, after what they have read of
+//!    it. The disk has to keep its reserve, too ([`strata_store::free_space`]): if it is short, for an export or for
+//!    anything else, files that no one reads are dropped.
+//! 4. A job that no one waits for is stopped, but not at once: a client whose patience ended may ask again. It is
+//!    stopped at once if others wait for what it takes, or if it would be another one of the same client.
 //!
-//! Files are not trusted: each block has a checksum, taken while it is made and kept in memory, and nothing is sent
-//! that does not verify. A file that does not, or is shorter than it was, is dropped, and readers go on as where one is
+//! Files are not trusted: each block has a checksum, taken while it is written and kept in memory, and nothing is sent
+//! that does not verify. A file that does not, or is shorter than it was, is dropped, and readers continue as if it was
 //! given up.
 //!
 //! Each process has a directory of its own below `exports/` in the data directory
 //! ([`crate::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
-//! store share exports there ([`shared`]): one makes an export, and the others fetch it into their directories.
+//! store share exports there ([`shared`]): one builds an export, and the others fetch it into their directories.
 //!
 //! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
 
-pub(crate) mod asked;
 mod checksums;
+mod file;
 #[cfg(test)]
 mod fixture;
 mod index;
-mod making;
-mod progress;
-mod room;
-mod serving;
+pub(crate) mod popularity;
+mod quota;
+mod reader;
 mod shared;
+mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::making::{Content, Make, Taker};
-pub use self::serving::Export;
+pub(crate) use self::file::Totals;
+pub use self::reader::Export;
 pub(crate) use self::shared::SharedExports;
+pub(crate) use self::writer::{Content, Make, Taker};
 use strata_config as config;
 
 use crate::admission::capacity::Capacity;
-use crate::export_cache::checksums::{BLOCK_BYTES, Sums};
-use crate::export_cache::index::{Entry, Files};
-use crate::export_cache::making::Making;
-pub(crate) use crate::export_cache::progress::Totals;
+use crate::export_cache::checksums::BLOCK_BYTES;
+use crate::export_cache::file::{Progress, aborted};
+use crate::export_cache::index::Index;
+use crate::export_cache::quota::ExportQuota;
+use crate::export_cache::writer::ExportJob;
 use strata_store::free_space::DiskReserve;
 
-use crate::export_cache::progress::{Progress, vanished};
-use crate::export_cache::room::Room;
 use crate::maintenance::scratch::Scratch;
-use crate::{CacheKey, ReadError};
+use crate::{CacheKey, ReadError, locked};
 
 /// Files in the cache, however small: what a directory holds well.
 const MOST_FILES: usize = 4_096;
 
-/// How long a making goes on when nobody waits for it any more: longer than clients wait before they try again.
+/// How long a job continues when no one waits for it any more: longer than clients wait before they try again.
 const LINGER: Duration = Duration::from_secs(30);
 
-#[derive(Clone)]
+/// Reads of blocks at once, for all readers. Each takes a thread, and an idle thread keeps freed memory for a while.
+const READS: usize = 8;
+
 pub(crate) struct Exports {
-    files: Arc<Files>,
+    index: Mutex<Index>,
+    disk: DiskReserve,
+    linger: Duration,
+    reads: Arc<Semaphore>,
+    /// Last, so that the files go before it does.
+    directory: Scratch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -76,7 +83,7 @@ pub enum ExportState {
     TooLarge,
 }
 
-/// What became of the making of an export that nobody had asked for yet.
+/// The outcome of a job for an export that no one had requested yet.
 pub(crate) enum MadeAhead {
     Made,
     NoRoom,
@@ -85,38 +92,42 @@ pub(crate) enum MadeAhead {
 }
 
 impl Exports {
-    pub(crate) fn new(directory: Scratch, disk: DiskReserve, capacity_bytes: u64, fair: &config::Fair) -> Exports {
-        Exports::lingering(directory, disk, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
+    pub(crate) fn new(directory: Scratch, disk: DiskReserve, capacity_bytes: u64, fair: &config::Fair) -> Arc<Exports> {
+        Exports::lingering(directory, disk, ExportQuota::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
-    fn lingering(directory: Scratch, disk: DiskReserve, room: Room, linger: Duration) -> Exports {
-        let files = Arc::new(Files::new(directory, disk.clone(), room, linger));
-        let weak = Arc::downgrade(&files);
-        disk.on_shortage(move |is_enough| {
-            if let Some(files) = weak.upgrade() {
-                files.index().shrink(is_enough);
+    fn lingering(directory: Scratch, disk: DiskReserve, quota: ExportQuota, linger: Duration) -> Arc<Exports> {
+        let index = Mutex::new(Index::new(quota));
+        let reads = Arc::new(Semaphore::new(READS));
+        let exports = Arc::new(Exports { index, disk, linger, reads, directory });
+        let weak = Arc::downgrade(&exports);
+        exports.disk.on_shortage(move |is_enough| {
+            if let Some(exports) = weak.upgrade() {
+                exports.index().shrink(is_enough);
             }
         });
-        Exports { files }
+        exports
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        locked(&self.index)
     }
 
     pub(crate) fn disk(&self) -> &DiskReserve {
-        &self.files.disk
+        &self.disk
     }
 
-    /// The export of this key, made by `make` on the engine's threads unless it is there or being made. Waits
-    /// until its first bytes are there. `None` if it does not fit.
-    /// The error is what `make` fails with before the first byte.
+    /// The export of this key, built by `make` on the engine's threads unless it is there or being built. Waits until
+    /// its first bytes are there. `None` if it does not fit. The error is what `make` fails with before the first byte.
     pub(crate) async fn get(
-        &self,
+        self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
         make: Make,
     ) -> Result<Option<Export>, ReadError> {
-        let linger = self.files.linger;
-        let Some((progress, begun)) = self.follow(capacity, key, &make, linger) else { return Ok(None) };
+        let Some((progress, begun)) = self.follow(capacity, key, &make, self.linger) else { return Ok(None) };
         let since = Instant::now();
-        let mut export = match Export::begun(self.files.clone(), key, progress, make).await {
+        let mut export = match Export::begun(self.clone(), key, progress, make).await {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
             // An answer of its own is made in its own share, which whoever begins this next does not use up either.
             Err(error) if !begun && error.is_anothers(since) => return Ok(None),
@@ -131,10 +142,10 @@ impl Exports {
         Ok(Some(export))
     }
 
-    /// Makes the export of this key, unless it is there or being made, before anybody asks for it. When `give_way`
-    /// completes first, or this is dropped, the making stops, unless somebody has asked for it meanwhile.
+    /// Builds the export of this key, unless it is there or being built, before anyone requests it. When `give_way`
+    /// completes first, or this is dropped, the job stops, unless someone has requested the export meanwhile.
     pub(crate) async fn make_ahead(
-        &self,
+        self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
         make: Make,
@@ -143,13 +154,12 @@ impl Exports {
         let Some((mut progress, _)) = self.follow(capacity, key, &make, Duration::ZERO) else {
             return MadeAhead::NoRoom;
         };
-        let over = |progress: &Progress| !matches!(progress, Progress::Started | Progress::Writing { .. });
         tokio::select! {
-            ended = progress.wait_for(over) => match ended.as_deref() {
-                Ok(Progress::Made(_)) => MadeAhead::Made,
+            ended = progress.wait_for(Progress::is_over) => match ended.as_deref() {
+                Ok(Progress::Written(_)) => MadeAhead::Made,
                 Ok(Progress::Failed(error)) => MadeAhead::Failed(error.clone()),
-                Ok(Progress::Started | Progress::Writing { .. } | Progress::GivenUp) => MadeAhead::NoRoom,
-                Err(_) => MadeAhead::Failed(vanished()),
+                Ok(Progress::Started | Progress::GivenUp) => MadeAhead::NoRoom,
+                Err(_) => MadeAhead::Failed(aborted()),
             },
             () = give_way => MadeAhead::GaveWay,
         }
@@ -157,66 +167,47 @@ impl Exports {
 
     /// What the cache has of the export of this key. No use of it.
     pub(crate) fn state(&self, key: CacheKey) -> Option<ExportState> {
-        let index = self.files.index();
+        let index = self.index();
         match index.entries.get(&key) {
-            Some(Entry::Made { file, .. }) if file.path.exists() => Some(ExportState::Made),
-            Some(Entry::Making { .. }) => Some(ExportState::BeingMade),
-            Some(Entry::Made { .. }) | None => index.too_large.contains(&key).then_some(ExportState::TooLarge),
+            Some(entry) if entry.is_being_written() => Some(ExportState::BeingMade),
+            Some(entry) if entry.whole_bytes().is_some() => Some(ExportState::Made),
+            _ => index.too_large.contains(&key).then_some(ExportState::TooLarge),
         }
     }
 
     pub(crate) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
-        match self.files.index().entries.get(&key) {
-            Some(Entry::Made { file, .. }) if file.path.exists() => Some(file.bytes),
-            Some(Entry::Made { .. } | Entry::Making { .. }) | None => None,
-        }
+        self.index().entries.get(&key)?.whole_bytes()
     }
 
     /// The progress of an export, and whether this call started it; `None` if it would not fit.
     fn follow(
-        &self,
+        self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
         make: &Make,
         linger: Duration,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
-        let admission = &capacity.admission;
-        let holder = admission.holder;
-        let mut index = self.files.index();
-        index.uses += 1;
-        let uses = index.uses;
-        match index.entries.get_mut(&key) {
-            Some(Entry::Making { progress }) => return Some((progress.subscribe(), false)),
-            // Somebody else may have removed the file.
-            Some(Entry::Made { file, used, .. }) if file.path.exists() => {
-                *used = uses;
-                return Some((watch::channel(Progress::Made(file.clone())).1, false));
+        let holder = capacity.admission.principal;
+        let mut index = self.index();
+        if let Some(entry) = index.touch(&key) {
+            if entry.is_being_written() || entry.whole_bytes().is_some() {
+                return Some((entry.progress.subscribe(), false));
             }
-            Some(Entry::Made { .. }) => index.forget(&key),
-            None => {}
+            index.forget(&key);
         }
         if index.too_large.contains(&key) || !index.take(holder, 0, 1) {
             return None;
         }
         index.files += 1;
-        let name = |extension| self.files.directory.path().join(format!("{}.{extension}", index.files)).into();
+        let path = self.directory.path().join(format!("{}.parquet", index.files)).into();
         let (progress, followed) = watch::channel(Progress::Started);
-        let making = Making {
-            files: self.files.clone(),
-            admission: admission.clone(),
-            key,
-            partial: name("part"),
-            whole: name("parquet"),
-            progress: progress.clone(),
-            bytes: 0,
-            sums: Sums::default(),
-            linger,
-            over: false,
-        };
-        index.entries.insert(key, Entry::Making { progress });
+        index.insert(key, holder, progress.clone());
         drop(index);
+        let admission = capacity.admission.clone();
+        let exports = self.clone();
+        let job = ExportJob { exports, admission, key, path, progress, bytes: 0, linger, over: false };
         // It ends by itself: when it is over, or abandoned.
-        drop(capacity.engine.spawn(making.run(make.clone())).detach());
+        drop(capacity.engine.spawn(job.run(make.clone())).detach());
         Some((followed, true))
     }
 }

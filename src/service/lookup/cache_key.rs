@@ -107,7 +107,7 @@ impl Admitted {
             version: VersionNumber::new(1),
             alt: false,
             file: VersionFile { id, path, size_bytes: 0, entity_count: 0, content_hash },
-            holder: crate::Holder::Operator,
+            holder: crate::Principal::Operator,
         }
     }
 }

@@ -69,25 +69,18 @@ impl CatalogCache {
         {
             return Ok(kept.resolved);
         }
-        Box::pin(self.ask_once(key, ask)).await
-    }
-
-    /// What the catalog says now. Who asks for the same at the same time waits for one answer.
-    async fn ask_once<F>(&self, key: Key, ask: impl Fn() -> F) -> Result<Option<Arc<Resolved>>, ReadError>
-    where
-        F: Future<Output = Result<Option<Resolved>, CatalogError>>,
-    {
         let load = async {
             let asked = Instant::now();
             Ok(Kept { asked, resolved: ask().await?.map(Arc::new) })
         };
-        let kept = self.kept.try_get_with(key, load).await;
+        // In a box: a cached answer is more frequent.
+        let kept = Box::pin(self.kept.try_get_with(key, load)).await;
         let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
         if kept.asked.elapsed() <= self.fresh {
             return Ok(kept.resolved);
         }
         // The catalog took long, and it may be another request's question that it answered.
-        Ok(ask().await?.map(Arc::new))
+        Ok(Box::pin(ask()).await?.map(Arc::new))
     }
 }
 

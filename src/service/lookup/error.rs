@@ -8,11 +8,10 @@ use strata_encode::EntityTooLarge;
 use strata_json::TooManyColumns;
 use strata_query::QueryError;
 use strata_store::StorageError;
-use strata_types::dataset::Dataset;
 use strata_types::path::Path;
 use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
-use crate::admission::semaphore::Refused;
+use crate::Overloaded;
 
 /// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -64,7 +63,7 @@ pub enum ReadError {
     },
     /// Too many are at work, of this client or in all, and too many wait.
     #[error(transparent)]
-    Busy(#[from] Refused),
+    Busy(#[from] Overloaded),
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns { limit: usize },
@@ -80,15 +79,11 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    pub(crate) fn no_version(selector: VersionSelector, dataset: &Dataset) -> ReadError {
-        ReadError::VersionNotFound { selector, latest: dataset.latest_version }
-    }
-
     /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
     /// other one's share was used up, which says nothing of its own.
     pub(crate) fn is_anothers(&self, since: Instant) -> bool {
         match self {
-            ReadError::Busy(refused) => refused.is_anothers(since),
+            ReadError::Busy(refused) => refused.is_worth_retrying(since),
             // What it may have at most is less, perhaps.
             error => error.is_of_a_share(),
         }

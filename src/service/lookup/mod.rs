@@ -1,5 +1,4 @@
-//! The target of a read: found in the catalog, or in what it said less than a second ago; and whether the caller may
-//! read it.
+//! Finds the target of a read in the metadata database, or in the cache of its answers.
 
 pub(crate) mod cache_key;
 pub(crate) mod catalog_cache;
@@ -22,7 +21,7 @@ use tokio::sync::Notify;
 use crate::admission::catalog::CatalogGates;
 use crate::lookup::catalog_cache::{CatalogCache, FRESH};
 use crate::lookup::error::ReadError;
-use crate::{Client, Holder};
+use crate::{Client, Principal};
 
 /// Before changes by other processes are listened for again, at most.
 const HEAR_AGAIN: Duration = Duration::from_secs(2);
@@ -56,20 +55,20 @@ impl Lookups {
         Lookups { catalog, cache, hears: AtomicBool::new(false), gates, changed: Notify::new() }
     }
 
-    /// What the catalog says of the target of a read, or said less than a second ago.
+    /// Finds the target of a read in the metadata database, or in the cache of its answers of less than a second ago.
     pub async fn find(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let Lookup { resolved, version } = self.find_by_id(target.dataset, target.version).await?;
+        let resolved = self.resolve(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
-        Ok(Lookup { resolved, version })
+        Ok(Lookup { resolved, version: target.version })
     }
 
-    /// As [`Lookups::find`], holding a permit of a client whose request has not been counted yet.
+    /// Like [`Lookups::find`], under a permit of a client whose request is not counted yet.
     pub async fn find_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
         let _permit = self.gates.look_up(client).await?;
         self.find(target).await
     }
 
-    /// As [`Lookups::find`], of a dataset whose slug does not matter.
+    /// Like [`Lookups::find`], for a dataset with any slug.
     pub async fn find_by_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
         Ok(Lookup { resolved: self.resolve(dataset, version).await?, version })
     }
@@ -138,8 +137,8 @@ impl Lookups {
 /// What the catalog knows of a target, before any check.
 pub struct Lookup {
     /// Only of the dataset that has the slug, where one was asked for.
-    resolved: Option<Arc<Resolved>>,
-    version: VersionSelector,
+    pub(crate) resolved: Option<Arc<Resolved>>,
+    pub(crate) version: VersionSelector,
 }
 
 impl Lookup {
@@ -162,35 +161,6 @@ impl Lookup {
         let resolved = self.resolved.as_ref().filter(|resolved| resolved.dataset.owner == user.id)?;
         resolved.version.as_ref()
     }
-
-    /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's
-    /// owner, otherwise for the client. Refuses in the order of docs/reference/errors.md, Order of checks.
-    pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
-        let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        let holder = authorize(&resolved.dataset, authorization, client)?;
-        admit(&resolved, self.version, alt, holder)
-    }
-
-    /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
-    /// Another's private dataset is [`ReadError::NotReadable`], as a missing one.
-    pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
-        let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
-        let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
-        admit(&resolved, self.version, alt, Holder::User(user.id))
-    }
-}
-
-pub(crate) fn admit(
-    Resolved { dataset, version }: &Resolved,
-    selector: VersionSelector,
-    alt: bool,
-    holder: Holder,
-) -> Result<Admitted, ReadError> {
-    if dataset.frozen {
-        return Err(ReadError::Frozen);
-    }
-    let version = version.as_ref().ok_or_else(|| ReadError::no_version(selector, dataset))?;
-    Admitted::of(dataset, version, alt, holder)
 }
 
 #[derive(Clone, Debug)]
@@ -201,15 +171,25 @@ pub struct Admitted {
     pub version: VersionNumber,
     pub alt: bool,
     pub file: VersionFile,
-    pub holder: Holder,
+    pub holder: Principal,
 }
 
 impl Admitted {
-    pub(crate) fn of(dataset: &Dataset, version: &Version, alt: bool, holder: Holder) -> Result<Admitted, ReadError> {
-        let file = match (&version.alt, alt) {
-            (_, false) => &version.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(version.number)),
+    /// Checks neither the requester nor whether the dataset is frozen.
+    ///
+    /// # Errors
+    /// [`ReadError::VersionNotFound`] and [`ReadError::AltNotFound`].
+    pub(crate) fn new(
+        Resolved { dataset, version }: &Resolved,
+        selector: VersionSelector,
+        alt: bool,
+        holder: Principal,
+    ) -> Result<Admitted, ReadError> {
+        let not_found = || ReadError::VersionNotFound { selector, latest: dataset.latest_version };
+        let version = version.as_ref().ok_or_else(not_found)?;
+        let file = match alt {
+            false => &version.file,
+            true => version.alt.as_ref().ok_or(ReadError::AltNotFound(version.number))?,
         };
         Ok(Admitted {
             dataset_id: dataset.id,
@@ -220,14 +200,5 @@ impl Admitted {
             file: file.clone(),
             holder,
         })
-    }
-}
-
-fn authorize(dataset: &Dataset, authorization: Authorization<'_>, client: Client) -> Result<Holder, ReadError> {
-    match (&dataset.private_key, authorization) {
-        (None, _) => Ok(Holder::Anonymous(client)),
-        (Some(_), Authorization::None) => Err(ReadError::Unauthorized),
-        (Some(key), Authorization::Bearer(token)) if key.matches(token) => Ok(Holder::User(dataset.owner)),
-        (Some(_), _) => Err(ReadError::Forbidden),
     }
 }

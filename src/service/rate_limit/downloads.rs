@@ -33,7 +33,7 @@ const SPARE_PARTS: u64 = 64;
 const PARTS_PER_MIB: u64 = 16;
 
 /// The bytes, and the free parts, that a download may have of an export that is so long.
-pub(super) fn most_of(export_bytes: u64) -> (u64, u64) {
+pub(super) fn max_of(export_bytes: u64) -> (u64, u64) {
     let bytes = export_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
     (bytes, SPARE_PARTS + PARTS_PER_MIB * (export_bytes >> 20))
 }
@@ -66,15 +66,10 @@ struct Download {
     bucket: Bucket,
     export: ExportId,
     until: Duration,
-    sent: Sent,
+    /// The request that was counted got all of it. The length may not have been known then.
+    got_all: bool,
+    sent_bytes: u64,
     parts: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sent {
-    /// All of it, by the request that was counted. How long it is may not have been known then.
-    whole: bool,
-    bytes: u64,
 }
 
 impl Download {
@@ -82,15 +77,19 @@ impl Download {
         now < self.until
     }
 
+    fn is_of(&self, client: Client, bucket: Bucket, export: ExportId) -> bool {
+        self.client == client && self.bucket == bucket && self.export == export
+    }
+
     /// Takes a part from what is free. Whether it is.
     fn take(&mut self, part: &ExportPart) -> bool {
-        let (most_bytes, most_parts) = most_of(part.export_bytes);
-        let counted_bytes = if self.sent.whole { part.export_bytes } else { 0 };
-        let sent_bytes = self.sent.bytes.saturating_add(part.bytes);
-        let is_free = self.parts < most_parts && sent_bytes.saturating_add(counted_bytes) <= most_bytes;
+        let (max_bytes, max_parts) = max_of(part.export_bytes);
+        let counted_bytes = if self.got_all { part.export_bytes } else { 0 };
+        let sent_bytes = self.sent_bytes.saturating_add(part.bytes);
+        let is_free = self.parts < max_parts && sent_bytes.saturating_add(counted_bytes) <= max_bytes;
         if is_free {
             self.parts += 1;
-            self.sent.bytes = sent_bytes;
+            self.sent_bytes = sent_bytes;
         }
         is_free
     }
@@ -117,27 +116,25 @@ impl Downloads {
         now: Duration,
     ) {
         let mut shard = self.shard(client);
-        let is_same = |other: &Download| (other.client, other.bucket, other.export) == (client, bucket, export);
-        shard.retain(|other| other.is_live(now) && !is_same(other));
-        let of_client = shard.iter().filter(|other| other.client == client).count();
-        let replaced = match of_client >= self.of_client {
-            true => shard.iter().position(|other| other.client == client),
-            false => (shard.len() >= self.of_shard).then_some(0),
-        };
-        if let Some(replaced) = replaced.filter(|&replaced| replaced < shard.len()) {
+        shard.retain(|other| other.is_live(now) && !other.is_of(client, bucket, export));
+        let has_max = shard.iter().filter(|other| other.client == client).count() >= self.of_client;
+        if (has_max || shard.len() >= self.of_shard)
+            && let Some(replaced) = shard.iter().position(|other| !has_max || other.client == client)
+        {
             shard.remove(replaced);
         }
         if shard.len() < self.of_shard {
-            let sent = Sent { whole: sent_bytes.is_none(), bytes: sent_bytes.unwrap_or(0) };
-            shard.push(Download { client, bucket, export, until: now + LASTING, sent, parts: 0 });
+            let got_all = sent_bytes.is_none();
+            let sent_bytes = sent_bytes.unwrap_or(0);
+            shard.push(Download { client, bucket, export, until: now + LASTING, got_all, sent_bytes, parts: 0 });
         }
     }
 
     /// Takes a part from what is free of the client's download. Whether there is one, and the part is within it.
     pub(super) fn take(&self, client: Client, bucket: Bucket, part: &ExportPart, now: Duration) -> bool {
         let mut shard = self.shard(client);
-        let is_it = |other: &Download| (other.client, other.bucket, other.export) == (client, bucket, part.export);
-        let Some(place) = shard.iter().position(|other| is_it(other) && other.is_live(now)) else { return false };
+        let is_it = |other: &Download| other.is_of(client, bucket, part.export) && other.is_live(now);
+        let Some(place) = shard.iter().position(is_it) else { return false };
         let mut download = shard.remove(place);
         let is_free = download.take(part);
         shard.push(download);

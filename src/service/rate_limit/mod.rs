@@ -10,38 +10,14 @@ mod downloads;
 pub(crate) mod memory;
 pub(crate) mod shared;
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use strata_config::Limits;
+pub(crate) use strata_limits::Client;
 
 /// How long a window lasts, from its first counted request.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Client {
-    /// An IPv4 address; an IPv6 address that stands for one (`::ffff:a.b.c.d`) is that one.
-    V4([u8; 4]),
-    /// An IPv6 network of 64 bits, which is what one subscriber gets at least.
-    V6([u8; 8]),
-    /// All requests that came over no network.
-    Unspecified,
-    /// Not an address, but what stands for an account, by a hash that nobody can choose.
-    Account(u64),
-}
-
-impl From<IpAddr> for Client {
-    fn from(address: IpAddr) -> Client {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Client::V4(address.octets()),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Client::V6([a, b, c, d, e, f, g, h])
-            }
-        }
-    }
-}
 
 /// What a client's requests are counted in. The buckets know nothing of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,6 +139,8 @@ impl Clock for SystemClock {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]

@@ -27,11 +27,11 @@ use strata_types::version::VersionSelector;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::capacity::Capacity;
-use crate::export_cache::asked::{AskedExport, AskedExports};
+use crate::export_cache::popularity::{AskedExport, AskedExports};
 use crate::export_cache::{ExportState, MadeAhead};
-use crate::lookup::{Admitted, admit};
+use crate::lookup::Admitted;
 use crate::read::Reads;
-use crate::{CacheKey, Holder};
+use crate::{CacheKey, Principal};
 
 /// How often it looks for changes of other processes.
 const LOOK: Duration = Duration::from_secs(10);
@@ -130,8 +130,12 @@ impl ExportsAhead {
     async fn now(&self, export: &AskedExport) -> Option<Admitted> {
         let resolved = self.reads.lookups.resolve(export.dataset, export.version).await.ok()??;
         // Its owner alone reads a dataset that is private by now.
-        let holder = if resolved.dataset.is_private() { Holder::User(resolved.dataset.owner) } else { export.holder };
-        admit(&resolved, export.version, export.alt, holder).ok()
+        let holder =
+            if resolved.dataset.is_private() { Principal::User(resolved.dataset.owner) } else { export.holder };
+        if resolved.dataset.frozen {
+            return None;
+        }
+        Admitted::new(&resolved, export.version, export.alt, holder).ok()
     }
 
     async fn give_way(&self, capacity: &Capacity) {

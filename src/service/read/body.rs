@@ -1,12 +1,10 @@
-//! The selected entities to the bytes of an answer.
+//! Writes the selected entities in a text format, and finds the columns of a table.
 //!
-//! The selection is cut into units. Each is fetched, reshaped and encoded by itself on the engine's threads, a few at
-//! once; their bytes are given in order. So memory is a few units, whatever the size of the answer, and a slow
-//! reader stops the work. An answer of one unit is whole; others are streamed, at the pace of their readers
-//! ([`crate::read::stream`]) and admitted by [`crate::admission`].
-//!
-//! A table needs its columns first. The file tells those of all entities. Of others, one pass over the same units finds
-//! them. Typed columns need their types, too ([`crate::read::column_types`]).
+//! The selection is cut into units of about 1 MiB of documents. Each unit is fetched, projected and encoded separately,
+//! several at once on the engine's threads, and the units are sent in order. A response therefore needs memory for a
+//! few units, whatever its size, and a slow reader stops the work. For example, 100 entities of 2 kB are one unit, so
+//! that their body is complete ([`TextBody::whole`]); 10,000 of them are 20 units, which are streamed at the pace of
+//! the reader ([`TextBody::stream`], [`crate::read::stream`]).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,94 +13,42 @@ use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use strata_config as config;
-use strata_encode::{self as encode, Encode, EntityBound};
-use strata_format::reader::VersionReader;
+use strata_encode::{self as encode, Encode};
 use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
-use strata_query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
-use strata_query::fetch::reshape::Reshape;
-use strata_query::fetch::selection::Selection;
+use strata_query::fetch::documents::{self, AtHand, Held, Unit};
 use strata_query::{Engine, QueryError};
 use strata_runtime::metrics::metrics;
-use strata_types::request::{Format, ReadRequest};
 
+use crate::admission::WHOLE_BYTES;
 use crate::admission::capacity::Capacity;
-use crate::admission::{Permit, WHOLE_BYTES, Weight};
-use crate::export_cache::Taker;
 use crate::lookup::error::ReadError;
 use crate::read::AnswerBody;
-use crate::read::column_types::column_types;
-use crate::read::observer::Observer;
-use crate::read::parquet;
 use crate::read::source::{Source, in_order};
 use crate::read::stream::{EXPANSION, Paced};
 
-pub(crate) struct BodyMaker<'a> {
-    pub capacity: &'a Capacity,
-    /// The query's engine, for what comes before the first byte.
-    pub engine: &'a Engine,
-    pub limits: &'a config::Limits,
+/// The columns of a table: those that the file lists if the response contains all entities, otherwise those of the
+/// selected entities.
+///
+/// # Errors
+/// [`ReadError::TooManyColumns`] and [`ReadError::Timeout`].
+pub(crate) async fn table_columns(
+    engine: &Engine,
+    source: &Arc<Source>,
+    limits: &config::Limits,
+) -> Result<Columns, ReadError> {
+    let limit = usize::try_from(limits.columns).unwrap_or(usize::MAX);
+    let found = async {
+        match source.known_columns().await {
+            Some(columns) if columns.len() > limit => Err(TooManyColumns { limit }.into()),
+            Some(columns) => Ok(columns),
+            None => columns(engine, source, limit).await,
+        }
+    };
+    within_time(engine, found).await
 }
 
-impl BodyMaker<'_> {
-    /// The body of an answer that holds the selected entities. Returns the permit of the query when the columns are
-    /// known if it is heavy, otherwise when the body is complete or before it waits for a place among streams.
-    pub(crate) async fn body(
-        &self,
-        reader: VersionReader,
-        selection: Selection,
-        request: &ReadRequest,
-        (permit, weight, taker): (Permit, Weight, Taker),
-        mut observer: Option<&mut Observer>,
-    ) -> Result<AnswerBody, ReadError> {
-        let BodyMaker { capacity, engine, limits } = self;
-        let documents = SelectedDocuments::of(engine, reader, selection);
-        let documents = within_time(engine, async { Ok(documents.await?) }).await?;
-        if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
-            observer.ordered(bytes);
-        }
-        let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
-        let is_table = request.format.is_table();
-        let columns = if is_table { Box::pin(self.table_columns(&source)).await? } else { Arc::default() };
-        let types = match request.typed && request.format == Format::Parquet {
-            true => Some(Box::pin(within_time(engine, column_types(engine, &source, &columns))).await?),
-            false => None,
-        };
-        if let (Some(observer), true) = (observer, is_table) {
-            observer.columns_found(columns.len());
-        }
-        let permit = if weight == Weight::Heavy { None } else { Some(permit) };
-        let names = names_memory(engine, &columns)?;
-        let bound = EntityBound::new(limits.encoded_entity_bytes);
-        match encode::text_encoder(request, Some(columns.clone()), bound) {
-            Some(encoder) => {
-                let indented = encode::indents_documents(request) && source.reshape.is_identity();
-                text(capacity, source, (encoder.into(), indented), names, permit).await
-            }
-            None => {
-                drop(permit);
-                // The schema of thousands of columns takes milliseconds.
-                let capacity = (*capacity).clone();
-                let body = async move { parquet::body(&capacity, source, (columns, types), taker).await };
-                engine.spawn(body).await.map_err(QueryError::from)?
-            }
-        }
-    }
-
-    async fn table_columns(&self, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
-        let limit = usize::try_from(self.limits.columns).unwrap_or(usize::MAX);
-        let found = async {
-            match source.known_columns().await {
-                Some(columns) if columns.len() > limit => Err(TooManyColumns { limit }.into()),
-                Some(columns) => Ok(columns),
-                None => columns(self.engine, source, limit).await,
-            }
-        };
-        Ok(Arc::new(within_time(self.engine, found).await?))
-    }
-}
-
-/// Memory for the names of a table's columns, which a streamed body keeps until it ends; none where they are few.
-fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReservation>, ReadError> {
+/// Reserves memory for the names of a table's columns, which a streamed body keeps until it ends; none for a few names.
+pub(crate) fn reserve_names(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReservation>, ReadError> {
     let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
     let are_few = size_bytes as u64 <= WHOLE_BYTES;
     Ok(if are_few { None } else { Some(engine.reserve("column names", size_bytes)?) })
@@ -155,40 +101,44 @@ const AT_HAND_BYTES: u64 = 256 << 10;
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
 pub(crate) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
-/// An answer in a text format. Documents in memory may be indented already, if that is all that it does to them.
-async fn text(
-    capacity: &Capacity,
-    source: Arc<Source>,
-    (encoder, indented): (Arc<dyn Encode>, bool),
-    names: Option<MemoryReservation>,
-    permit: Option<Permit>,
-) -> Result<AnswerBody, ReadError> {
-    let admission = &capacity.admission;
-    let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
-    let mut units = source.documents.units();
-    let first = units.next();
-    if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
-        let at_hand = match document_bytes <= AT_HAND_BYTES {
-            true => source.documents.at_hand(2 * AT_HAND_BYTES as usize, indented).await,
+/// The entities of a response in a text format.
+pub(crate) struct TextBody {
+    pub source: Arc<Source>,
+    pub encoder: Box<dyn Encode>,
+    /// Whether an entity in memory that is indented already needs nothing else.
+    pub indented: bool,
+    /// Until the body ends.
+    pub _column_names: Option<MemoryReservation>,
+}
+
+impl TextBody {
+    /// A complete body; `None` if it has more than one unit, or a few documents became much larger than they are.
+    pub(crate) async fn whole(self: Arc<Self>, capacity: &Capacity) -> Result<Option<AnswerBody>, ReadError> {
+        let selected = self.source.documents.len();
+        let document_bytes = self.source.document_bytes();
+        let mut units = self.source.documents.units();
+        let unit = units.next();
+        let (None, Some(room)) = (units.next(), capacity.admission.whole(document_bytes)) else { return Ok(None) };
+        let resident = match document_bytes <= AT_HAND_BYTES {
+            true => self.source.documents.at_hand(2 * AT_HAND_BYTES as usize, self.indented).await,
             false => None,
         };
-        let (is_at_hand, source, encoder) = (at_hand.is_some(), source.clone(), encoder.clone());
+        let is_resident = resident.is_some();
         let work = async move {
             // Indented JSON is about half as long again. Growing would copy what is written.
-            let mut body = Vec::with_capacity(if is_at_hand { document_bytes as usize * 3 / 2 } else { 0 });
-            let empty = first.is_none();
-            encoder.begin(empty, &mut body);
+            let mut body = Vec::with_capacity(if is_resident { document_bytes as usize * 3 / 2 } else { 0 });
+            let empty = unit.is_none();
+            self.encoder.begin(empty, &mut body);
             let most = WHOLE_BODY_BYTES.saturating_sub(body.len());
-            if let Some(unit) = first
-                && (most == 0
-                    || encode(&source, &*encoder, (&unit, at_hand.as_ref()), most, &mut body).await? < unit.places.end)
+            if let Some(unit) = unit
+                && (most == 0 || self.write_unit(&unit, resident.as_ref(), most, &mut body).await? < unit.places.end)
             {
                 return Ok(None);
             }
-            encoder.end(empty, &mut body);
+            self.encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = match is_at_hand {
+        let body = match is_resident {
             true => work.await?,
             // A store may never answer.
             false => {
@@ -196,38 +146,67 @@ async fn text(
                 Box::pin(within_time(&capacity.engine, encoded)).await?
             }
         };
-        // Where a few documents became much more, they are streamed after all.
-        if let Some(body) = body {
-            metrics().sent_rows.increment(selected);
-            return Ok(AnswerBody::Whole(capacity.whole_body(body, room)?));
-        }
+        let Some(body) = body else { return Ok(None) };
+        metrics().sent_rows.increment(selected);
+        Ok(Some(AnswerBody::Whole(capacity.whole_body(body, room)?)))
     }
-    let mut end = Vec::new();
-    encoder.end(false, &mut end);
-    // Slow readers decide how long it waits for a place.
-    drop(permit);
-    let place = admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
-    let names = names.map(Arc::new);
-    let encode = move |unit: Unit, most_bytes: u64| {
-        let _names = &names;
-        let (source, encoder) = (source.clone(), encoder.clone());
-        async move {
-            // As many as are foreseen, and some more. Growing would copy them.
-            let foreseen = most_bytes / EXPANSION;
-            let mut bytes = Vec::with_capacity(usize::try_from(foreseen + foreseen / 16).unwrap_or_default());
-            // With the first entities, so that a version that cannot be read at all is still an error.
-            if unit.places.start == 0 {
-                encoder.begin(false, &mut bytes);
+
+    /// A streamed body of any size.
+    pub(crate) async fn stream(self: Arc<Self>, capacity: &Capacity) -> Result<AnswerBody, ReadError> {
+        let mut end = Vec::new();
+        self.encoder.end(false, &mut end);
+        let selected = self.source.documents.len();
+        let mean_bytes = self.source.mean_bytes();
+        let place = capacity.admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
+        let encode = move |unit: Unit, most_bytes: u64| {
+            let text = self.clone();
+            async move {
+                // As many as are foreseen, and some more. Growing would copy them.
+                let foreseen = most_bytes / EXPANSION;
+                let mut bytes = Vec::with_capacity(usize::try_from(foreseen + foreseen / 16).unwrap_or_default());
+                // With the first entities, so that a version that cannot be read at all is still an error.
+                if unit.places.start == 0 {
+                    text.encoder.begin(false, &mut bytes);
+                }
+                let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+                let next = text.write_unit(&unit, None, most, &mut bytes).await?;
+                Ok((bytes, next))
             }
-            let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
-            let next = encode(&source, &*encoder, (&unit, None), most, &mut bytes).await?;
-            Ok((bytes, next))
-        }
-    };
-    let capacity = capacity.clone();
-    let parts = Paced { capacity, place, selected, mean_bytes, encode }.into_stream();
-    let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
-    Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+        };
+        let capacity = capacity.clone();
+        let parts = Paced { capacity, place, selected, mean_bytes, encode }.into_stream();
+        let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
+        Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+    }
+
+    /// Appends the entities of a unit until they are all, or have more than `most_bytes`. Returns the place after the
+    /// last one. `resident` are the documents of all selected entities if they are in memory.
+    async fn write_unit(
+        &self,
+        unit: &Unit,
+        resident: Option<&AtHand>,
+        most_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, ReadError> {
+        let start = out.len();
+        let mut first = unit.places.start == 0;
+        let mut result = Ok(());
+        let mut each = |held: Held<'_>| {
+            match held {
+                Held::Stored(entity) => result = self.encoder.entity(entity, first, out),
+                Held::Indented(text) => encode::indented_entity(text, first, out),
+            }
+            first = false;
+            let goes_on = result.is_ok() && out.len() - start < most_bytes;
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let next = match resident {
+            Some(documents) => self.source.for_each_at_hand(documents, each),
+            None => self.source.for_each(unit, |entity| each(Held::Stored(entity))).await?,
+        };
+        result?;
+        Ok(next)
+    }
 }
 
 /// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
@@ -247,32 +226,4 @@ pub(crate) async fn encoded<T: Send + 'static>(
         work.await
     };
     Ok(capacity.engine.spawn_apart(work).await?)
-}
-
-/// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.
-/// They may be at hand.
-async fn encode(
-    source: &Source,
-    encoder: &dyn Encode,
-    (unit, at_hand): (&Unit, Option<&AtHand>),
-    most_bytes: usize,
-    out: &mut Vec<u8>,
-) -> Result<u64, ReadError> {
-    let (start, mut first) = (out.len(), unit.places.start == 0);
-    let mut result = Ok(());
-    let mut each = |held: Held<'_>| {
-        match held {
-            Held::Stored(entity) => result = encoder.entity(entity, first, out),
-            Held::Indented(text) => encode::indented_entity(text, first, out),
-        }
-        first = false;
-        let goes_on = result.is_ok() && out.len() - start < most_bytes;
-        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    let next = match at_hand {
-        Some(documents) => source.for_each_at_hand(documents, each),
-        None => source.for_each(unit, |entity| each(Held::Stored(entity))).await?,
-    };
-    result?;
-    Ok(next)
 }

@@ -6,9 +6,9 @@
 //! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and
 //!    given back when the row group is encoded.
 //! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
-//! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
-//!    then the work stops until the reader has taken one, and keeps no memory meanwhile. Where the disk has only its
-//!    reserve left, it waits in memory that is accounted as that of other bodies.
+//! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is
+//!    built; then the work stops until the reader has taken one, and keeps no memory meanwhile. Where the disk has only
+//!    its reserve left, it waits in memory that is accounted as that of other bodies.
 //!
 //! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
 //! while the cells of the next one are found.
@@ -16,6 +16,7 @@
 //! [`Admission::parquet`]: crate::admission::Admission::parquet
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,12 +28,11 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use strata_encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
 use strata_json::Columns;
 use strata_query::fetch::documents::Unit;
-use strata_query::fetch::spilled::SpilledBytes;
 use strata_query::{Engine, QueryError};
 use strata_runtime::metrics::metrics;
 use strata_runtime::priority::{Priority, SHORT_BYTES};
 use strata_store::shortage::Shortage;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admission::capacity::Capacity;
@@ -151,34 +151,31 @@ impl Memory {
 struct Workspace {
     batches: Batches,
     encoders: Vec<ColumnEncoder>,
+    /// What the row group before was encoded to.
+    encoded: Bytes,
 }
 
 impl Workspace {
     fn free(&mut self) {
         self.batches.free_spare();
         self.encoders.clear();
+        self.encoded = Bytes::new();
     }
 }
 
-enum Piece {
-    Memory(Bytes),
-    Disk(SpilledBytes),
-}
+/// Encoded bytes on their way to their taker.
+type Piece = BoxStream<'static, Result<Bytes, ReadError>>;
 
-impl Piece {
-    fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
-        match self {
-            Piece::Memory(bytes) => stream::once(async { Ok(bytes) }).boxed(),
-            Piece::Disk(spilled) => spilled.into_stream().map_err(ReadError::from).boxed(),
-        }
-    }
+fn in_memory(bytes: Bytes) -> Piece {
+    stream::once(async { Ok(bytes) }).boxed()
 }
 
 /// A Parquet body, with typed columns if there are types. Several batches are built at a time, and one task writes.
 pub(crate) async fn body(
     capacity: &Capacity,
     source: Arc<Source>,
-    (columns, types): (Arc<Columns>, Option<Arc<[ColumnType]>>),
+    columns: Arc<Columns>,
+    types: Option<Arc<[ColumnType]>>,
     taker: Taker,
 ) -> Result<AnswerBody, ReadError> {
     let long = source.document_bytes() > SHORT_BYTES;
@@ -215,7 +212,7 @@ pub(crate) async fn body(
     let (held, footer) = memory.first().await?;
     let mut held = Some(held);
     let mut footer_taken = 0;
-    let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new() };
+    let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new(), encoded: Bytes::new() };
     let mut parts = Parts {
         engine: engine.clone(),
         units: source.documents.units(),
@@ -226,8 +223,6 @@ pub(crate) async fn body(
         batch_bytes: PART_BYTES,
     };
     let capacity = memory.capacity.clone();
-    // Encoded bytes on their way to where they wait for their reader, which no others do.
-    let mut placing: Option<AbortOnDropHandle<Result<Bytes, ReadError>>> = None;
     let work = engine.clone();
     let room = match taker {
         Taker::Client => 1,
@@ -238,9 +233,6 @@ pub(crate) async fn body(
             let held = match held.take().or_else(|| memory.at_once()) {
                 Some(held) => held,
                 None => {
-                    if let Some(placing) = placing.take() {
-                        placing.await.map_err(QueryError::from)??;
-                    }
                     workspace.free();
                     memory.again().await
                 }
@@ -264,9 +256,7 @@ pub(crate) async fn body(
                 return Ok(());
             }
             // Encoded as well, it would be a copy more than memory was taken for.
-            if let Some(placing) = placing.take() {
-                writer.reuse(placing.await.map_err(QueryError::from)??);
-            }
+            writer.reuse(mem::take(&mut workspace.encoded));
             if let Some(row_group) = writer.row_group() {
                 let encoded = encoded(&work, row_group, encoders, &mut workspace.encoders).await?;
                 // What it becomes in the file is another copy of it, and memory was taken for two of the row group.
@@ -276,10 +266,10 @@ pub(crate) async fn body(
                 writer.write(encoded).map_err(failed)?;
             }
             if over {
-                // With the last row group: of a file that comes in one piece, everybody knows the length.
+                // With the last row group: of a file that comes in one piece, everyone knows the length.
                 let bytes = writer.finish().map_err(failed)?;
                 let piece = match taker {
-                    Taker::Service => Piece::Memory(bytes),
+                    Taker::Service => in_memory(bytes),
                     Taker::Client => {
                         let piece = placed(&capacity, &bytes).await?;
                         drop(bytes);
@@ -291,27 +281,33 @@ pub(crate) async fn body(
                 let _ = pieces.send(piece).await;
                 return Ok(());
             }
-            let bytes = writer.take().map_err(failed)?;
-            // Where nothing waits for the reader, the cells of the next row group are found meanwhile.
-            if taker == Taker::Client
-                && !bytes.is_empty()
-                && let Ok(place) = pieces.clone().try_reserve_owned()
-            {
-                let capacity = capacity.clone();
-                placing = Some(work.spawn(async move {
-                    place.send(placed(&capacity, &bytes).await?);
-                    Ok(bytes)
-                }));
-                continue;
-            }
-            // The reader is gone: so is the reason to write.
-            if !give(&capacity, bytes, taker, held, &mut workspace, &pieces).await? {
-                return Ok(());
+            let mut bytes = writer.take().map_err(failed)?;
+            if taker == Taker::Service {
+                while !bytes.is_empty() {
+                    let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+                    if pieces.send(in_memory(chunk)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            } else if !bytes.is_empty() {
+                let piece = placed(&capacity, &bytes).await?;
+                match pieces.try_send(piece) {
+                    Ok(()) => workspace.encoded = bytes,
+                    Err(TrySendError::Full(piece)) => {
+                        drop((bytes, held));
+                        workspace.free();
+                        // The reader is gone: so is the reason to write.
+                        if pieces.send(piece).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    Err(TrySendError::Closed(_)) => return Ok(()),
+                }
             }
         }
     });
     // Its place is held until nothing waits for the reader any more.
-    let body = pieces.map_ok(Piece::into_stream).try_flatten().inspect(move |_| {
+    let body = pieces.try_flatten().inspect(move |_| {
         let _ = &place;
     });
     Ok(AnswerBody::Stream(body.boxed()))
@@ -417,42 +413,13 @@ async fn encoded(
     Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
-/// Gives bytes to their taker, and releases what was held for them. Returns whether anybody is there.
-async fn give(
-    capacity: &Capacity,
-    mut bytes: Bytes,
-    taker: Taker,
-    held: Held,
-    workspace: &mut Workspace,
-    pieces: &mpsc::Sender<Piece>,
-) -> Result<bool, ReadError> {
-    if bytes.is_empty() {
-        return Ok(true);
-    }
-    if taker == Taker::Service {
-        while !bytes.is_empty() {
-            let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
-            if pieces.send(Piece::Memory(chunk)).await.is_err() {
-                return Ok(false);
-            }
-        }
-        return Ok(true);
-    }
-    let piece = placed(capacity, &bytes).await?;
-    drop((bytes, held));
-    if pieces.capacity() == 0 {
-        workspace.free();
-    }
-    Ok(pieces.send(piece).await.is_ok())
-}
-
 /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
 /// there is neither, readers give some back before long.
 async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> {
     let engine = &capacity.engine;
     let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
     if needed_bytes <= WHOLE_BYTES {
-        return Ok(Piece::Memory(bytes.clone()));
+        return Ok(in_memory(bytes.clone()));
     }
     if needed_bytes > limit_bytes {
         return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
@@ -460,12 +427,16 @@ async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> 
     let (mut patience, mut pause) = (engine.timeout(), PAUSE);
     loop {
         let short = match engine.spill("parquet body", bytes).await {
-            Ok(spilled) => return Ok(Piece::Disk(spilled)),
+            Ok(spilled) => {
+                // It is not opened before its turn.
+                let chunks = async { Ok::<_, ReadError>(spilled.into_stream().map_err(ReadError::from)) };
+                return Ok(stream::once(chunks).try_flatten().boxed());
+            }
             Err(error) if is_short(&error) => error,
             Err(error) => return Err(error.into()),
         };
         match capacity.account(needed_bytes) {
-            Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
+            Ok(account) => return Ok(in_memory(accounted(bytes.clone(), account))),
             Err(_) if patience.is_zero() => return Err(short.into()),
             Err(_) => {}
         }
@@ -490,7 +461,7 @@ mod tests {
     use super::*;
     use crate::admission::Admission;
     use crate::admission::capacity::test_engine;
-    use crate::admission::tenants::TenantNumbers;
+    use crate::admission::principal_hasher::PrincipalHasher;
     use strata_config as config;
 
     const MEMORY_BYTES: usize = 64 << 20;
@@ -499,7 +470,7 @@ mod tests {
     fn memory(wait_s: u64) -> Memory {
         let query = config::Query { heavy_wait_s: wait_s, ..config::Query::default() };
         let admission = Admission::new(&query, &config::Fair::default(), 1, MEMORY_BYTES as u64);
-        let capacity = Capacity::new(test_engine(1, MEMORY_BYTES, None), admission, TenantNumbers::of(None));
+        let capacity = Capacity::new(test_engine(1, MEMORY_BYTES, None), admission, PrincipalHasher::new(None));
         Memory { capacity, size_bytes: MEMORY_BYTES / 2 + 1, footer_bytes: FOOTER_BYTES }
     }
 

@@ -1,18 +1,15 @@
-//! Answers as they are sent.
+//! Layers around the steps of a read ([`crate::read::pipeline`]): a cache with single flight ([`Responses::get`]), and
+//! compression ([`compress`]).
 //!
-//! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of
-//!   the reader than a few parts.
-//! - Equal requests in flight run once, as long as the answer is small. Only errors and streams are each caller's own.
-//! - Small compressed answers are kept: making them costs more than everything else. So are plain ones of hardly any
-//!   bytes, for a count may have cost a whole scan. Plain pages are kept from the second time on: making one from warm
-//!   documents costs little more than sending it, and most are asked for once.
-//! - Parquet exports come from the cache on disk ([`crate::export_cache`]) and are never compressed: they are
-//!   already.
+//! - Equal requests in flight run once if the response is small. Each caller has its own stream.
+//! - The cache keeps small compressed responses, because compression costs more than all other steps, and tiny plain
+//!   ones, because a count can cost a scan. It keeps a plain page from the second request on: if the documents are in
+//!   memory, building a page costs little more than sending it, and most pages are requested once.
+//! - Compression runs on the engine's threads, for a stream chunk by chunk and a few chunks ahead of the reader.
 //!
-//! A private dataset's answers are kept as others are: nobody gets here who may not read them.
+//! Responses of private datasets are cached like others, because only authorized reads get here.
 
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -25,7 +22,7 @@ use strata_query::QueryError;
 use crate::admission::capacity::Capacity;
 use crate::admission::{Account, WHOLE_BYTES, accounted};
 use crate::read::body::encoded;
-use crate::read::single_flight::{SingleFlight, Work};
+use crate::read::single_flight::SingleFlight;
 use crate::read::source::sent_by_task;
 use crate::read::{Answer, AnswerBody};
 use crate::{CacheKey, ReadError, locked};
@@ -35,48 +32,45 @@ const COMPRESSED_PARTS: usize = 2;
 /// Bytes that are compressed before other work has its permit.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Bytes of a plain page that may be kept: usual ones have 100 entities.
+/// Size limit of a plain page in the cache. Usual pages have 100 entities.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// Bytes of an answer in the cache besides its body.
+/// Bytes of a cached response in addition to its body.
 const OVERHEAD_BYTES: usize = 256;
 
 type Key = (CacheKey, ContentCoding);
 
-/// Where an answer goes that only one can have.
-type Own = Arc<Mutex<Option<Answer>>>;
-
-/// The cache of small answers. What was used least goes when it is full. Clones share everything.
+/// The cache of small responses. It evicts the least used ones. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Responses {
-    kept: Cache<Key, Kept, foldhash::fast::RandomState>,
-    single_flight: Arc<SingleFlight<Key, Result<Kept, ReadError>>>,
+    cache: Cache<Key, CachedResponse, foldhash::fast::RandomState>,
+    single_flight: Arc<SingleFlight<Key, CachedResponse>>,
     capacity_bytes: u64,
 }
 
 #[derive(Clone)]
-enum Kept {
-    Small(Small),
-    /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
+enum CachedResponse {
+    Small(SmallResponse),
+    /// The response is a stream, which callers cannot share.
     Streamed,
-    /// That it is a plain page, and was made once.
-    Once,
+    /// The response is a plain page, and was built once.
+    SeenOnce,
 }
 
 #[derive(Clone)]
-struct Small {
+struct SmallResponse {
     total: u64,
     matches: Option<u64>,
     content_type: &'static str,
     coding: ContentCoding,
     bytes: Bytes,
-    /// What they are accounted to while they are sent, once for all readers.
+    /// Accounts for the bytes while they are sent, once for all readers.
     sent: Arc<Mutex<Weak<Account>>>,
 }
 
-impl Small {
-    /// The cached answer. Large ones are accounted until the last reader has them, also after their eviction.
-    fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, QueryError>) -> Result<Answer, ReadError> {
+impl SmallResponse {
+    /// Accounts for large bytes until the last reader has them, also after their eviction.
+    fn into_answer(self, account: impl Fn(u64) -> Result<Arc<Account>, QueryError>) -> Result<Answer, ReadError> {
         let size_bytes = self.bytes.len() as u64;
         if size_bytes <= WHOLE_BYTES {
             return Ok(self.into());
@@ -89,11 +83,11 @@ impl Small {
         *sent = Arc::downgrade(&account);
         drop(sent);
         let bytes = accounted(self.bytes.clone(), account);
-        Ok(Small { bytes, ..self }.into())
+        Ok(SmallResponse { bytes, ..self }.into())
     }
 
-    /// Whether making it costs much more than sending it.
-    fn is_worth_it(&self) -> bool {
+    /// Whether building it costs much more than sending it.
+    fn is_expensive(&self) -> bool {
         self.coding != ContentCoding::Identity || self.bytes.len() < LEAST_COMPRESSED_BYTES
     }
 
@@ -102,164 +96,132 @@ impl Small {
     }
 
     /// For the cache, which accounts for its bytes itself.
-    fn to_keep(&self) -> Small {
+    fn to_cache(&self) -> SmallResponse {
         let is_accounted = self.bytes.len() as u64 > WHOLE_BYTES;
         let bytes = if is_accounted { Bytes::copy_from_slice(&self.bytes) } else { self.bytes.clone() };
-        Small { bytes, sent: Arc::default(), ..self.clone() }
+        SmallResponse { bytes, sent: Arc::default(), ..self.clone() }
     }
 }
 
-impl Kept {
+impl CachedResponse {
+    /// What equal requests can share of a response. A stream is put into `own` instead.
+    fn new(answer: Answer, own: &Mutex<Option<Answer>>) -> CachedResponse {
+        let AnswerBody::Whole(bytes) = &answer.body else {
+            *locked(own) = Some(answer);
+            return CachedResponse::Streamed;
+        };
+        // Cached bytes must not count as waiting to be sent.
+        let is_small = bytes.len() < LEAST_COMPRESSED_BYTES;
+        let bytes = if is_small { Bytes::copy_from_slice(bytes) } else { bytes.clone() };
+        let Answer { total, matches, content_type, coding, .. } = answer;
+        CachedResponse::Small(SmallResponse { total, matches, content_type, coding, bytes, sent: Arc::default() })
+    }
+
     fn memory_bytes(&self) -> usize {
         match self {
-            Kept::Small(small) => OVERHEAD_BYTES + small.bytes.len(),
-            Kept::Streamed | Kept::Once => OVERHEAD_BYTES,
+            CachedResponse::Small(small) => OVERHEAD_BYTES + small.bytes.len(),
+            CachedResponse::Streamed | CachedResponse::SeenOnce => OVERHEAD_BYTES,
         }
     }
 
-    /// What another request is cheaper with than without, if anything is.
-    fn to_keep(&self, was_made: bool) -> Option<Kept> {
+    /// The entry that makes the next request cheaper, if any does.
+    fn to_cache(&self, was_seen: bool) -> Option<CachedResponse> {
         match self {
-            Kept::Small(small) if small.is_worth_it() || (was_made && small.is_page()) => {
-                Some(Kept::Small(small.to_keep()))
+            CachedResponse::Small(small) if small.is_expensive() || (was_seen && small.is_page()) => {
+                Some(CachedResponse::Small(small.to_cache()))
             }
-            Kept::Small(small) => small.is_page().then_some(Kept::Once),
-            Kept::Streamed | Kept::Once => Some(self.clone()),
+            CachedResponse::Small(small) => small.is_page().then_some(CachedResponse::SeenOnce),
+            CachedResponse::Streamed | CachedResponse::SeenOnce => Some(self.clone()),
         }
     }
 }
 
-impl From<Small> for Answer {
-    fn from(small: Small) -> Answer {
-        let Small { total, matches, content_type, coding, bytes, sent: _ } = small;
+impl From<SmallResponse> for Answer {
+    fn from(small: SmallResponse) -> Answer {
+        let SmallResponse { total, matches, content_type, coding, bytes, sent: _ } = small;
         Answer { total, matches, content_type, coding, body: AnswerBody::Whole(bytes) }
     }
 }
 
 impl Responses {
-    /// A cache of at most `capacity_bytes`; none keeps nothing.
+    /// With a capacity of 0 it caches nothing.
     pub(crate) fn new(capacity_bytes: u64) -> Responses {
-        let kept = Cache::builder()
+        let cache = Cache::builder()
             .max_capacity(capacity_bytes)
-            .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
+            .weigher(|_, cached: &CachedResponse| u32::try_from(cached.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Responses { kept, single_flight: Arc::default(), capacity_bytes }
+        Responses { cache, single_flight: Arc::default(), capacity_bytes }
     }
 
-    /// The answer of this key in this coding, made by `make` unless it is there or being made.
+    /// The response of this key in this coding: from the cache, from an equal request in flight, or from `run`.
     pub(crate) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: CacheKey,
         coding: ContentCoding,
         account: impl Fn(u64) -> Result<Arc<Account>, QueryError>,
-        make: impl Fn() -> M,
+        run: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
         let entry = (key, coding);
-        match self.kept.get(&entry).await {
-            Some(Kept::Small(small)) => small.sent(account),
-            Some(Kept::Streamed) => make().await,
-            // In a box of its own: the answer that is there is the more frequent case.
-            Some(Kept::Once) => Box::pin(self.make_once(entry, true, make)).await,
-            None => Box::pin(self.make_once(entry, false, make)).await,
-        }
-    }
-
-    /// The answer of this key, made by `make` unless it is being made.
-    async fn make_once<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
-        &self,
-        entry: Key,
-        was_made: bool,
-        make: impl Fn() -> M,
-    ) -> Result<Answer, ReadError> {
-        let (making, own) = self.making(entry, &make);
-        let since = Instant::now();
-        let made = making.await;
-        let Some(own) = own else {
-            return match made {
-                Ok(Kept::Small(small)) => Ok(small.into()),
-                Ok(Kept::Streamed | Kept::Once) => make().await,
-                // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-                Err(error) if error.is_anothers(since) => make().await,
-                Err(error) => Err(error),
-            };
+        let was_seen = match self.cache.get(&entry).await {
+            Some(CachedResponse::Small(small)) => return small.into_answer(account),
+            Some(CachedResponse::Streamed) => return run().await,
+            Some(CachedResponse::SeenOnce) => true,
+            None => false,
         };
-        let made = made?;
-        self.single_flight.ended(&entry);
-        if self.capacity_bytes > 0
-            && let Some(kept) = made.to_keep(was_made)
+        // A stream goes to the caller who started it.
+        let own: Arc<Mutex<Option<Answer>>> = Arc::default();
+        let start = || {
+            let own = own.clone();
+            let running = run();
+            async move { Ok::<_, ReadError>(CachedResponse::new(running.await?, &own)) }.boxed()
+        };
+        // In a box: cached responses are more frequent.
+        let flight = Box::pin(self.single_flight.run(entry, start)).await?;
+        if flight.is_leader
+            && self.capacity_bytes > 0
+            && let Some(cached) = flight.value.to_cache(was_seen)
         {
-            self.kept.insert(entry, kept).await;
+            self.cache.insert(entry, cached).await;
         }
         let own = locked(&own).take();
-        match (made, own) {
-            (_, Some(own)) => Ok(own),
-            (Kept::Small(small), None) => Ok(small.into()),
-            (Kept::Streamed | Kept::Once, None) => make().await,
+        match (own, flight.value) {
+            (Some(answer), _) => Ok(answer),
+            (None, CachedResponse::Small(small)) => Ok(small.into()),
+            (None, CachedResponse::Streamed | CachedResponse::SeenOnce) => run().await,
         }
     }
 
-    /// The count that the answer of this key is, if it is kept.
-    pub(crate) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
-        match self.kept.get(&(key?, ContentCoding::Identity)).await {
-            Some(Kept::Small(small)) => Some(small.total),
-            Some(Kept::Streamed | Kept::Once) | None => None,
+    /// The cached count of this key.
+    pub(crate) async fn cached_count(&self, key: Option<CacheKey>) -> Option<u64> {
+        match self.cache.get(&(key?, ContentCoding::Identity)).await {
+            Some(CachedResponse::Small(small)) => Some(small.total),
+            Some(CachedResponse::Streamed | CachedResponse::SeenOnce) | None => None,
         }
     }
 
-    pub(crate) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
-        let Answer { total, matches, content_type, coding, body } = answer;
-        if let (Some(key), AnswerBody::Whole(bytes), true) = (key, body, self.capacity_bytes > 0) {
-            let small = Small { total, matches, content_type, coding, bytes, sent: Arc::default() };
-            self.kept.insert((key, ContentCoding::Identity), Kept::Small(small)).await;
+    pub(crate) async fn cache_count(&self, key: Option<CacheKey>, count: Answer) {
+        if let (Some(key), true) = (key, self.capacity_bytes > 0) {
+            let cached = CachedResponse::new(count, &Mutex::default());
+            self.cache.insert((key, ContentCoding::Identity), cached).await;
         }
     }
 
-    pub(crate) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
+    pub(crate) async fn cached_codings(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
             let entry = (key, coding);
-            if self.kept.contains_key(&entry) && matches!(self.kept.get(&entry).await, Some(Kept::Small(_))) {
+            if self.cache.contains_key(&entry) && matches!(self.cache.get(&entry).await, Some(CachedResponse::Small(_)))
+            {
                 codings.push(coding);
             }
         }
         codings
     }
-
-    /// Joins the making of an answer, or begins it: then also returns where a streamed answer goes.
-    fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
-        &self,
-        key: Key,
-        make: impl Fn() -> M,
-    ) -> (Work<Result<Kept, ReadError>>, Option<Own>) {
-        let own = Own::default();
-        let begin = || {
-            let (streamed, made) = (own.clone(), make());
-            let making = async move {
-                let answer = made.await?;
-                Ok(match answer.body {
-                    AnswerBody::Whole(bytes) => {
-                        let Answer { total, matches, content_type, coding, .. } = answer;
-                        // What is kept must not count as waiting to be sent.
-                        let few = bytes.len() < LEAST_COMPRESSED_BYTES;
-                        let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
-                        Kept::Small(Small { total, matches, content_type, coding, bytes, sent: Arc::default() })
-                    }
-                    AnswerBody::Stream(_) | AnswerBody::Export(_) => {
-                        *locked(&streamed) = Some(answer);
-                        Kept::Streamed
-                    }
-                })
-            };
-            making.boxed()
-        };
-        let (making, begun) = self.single_flight.join(key, begin);
-        (making, begun.then_some(own))
-    }
 }
 
-/// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
-pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+/// Compresses a response, unless it is too small, or streamed while there is no memory for another compressor.
+pub(crate) async fn compress(capacity: &Capacity, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }
@@ -274,7 +236,7 @@ pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCo
             AnswerBody::Whole(capacity.whole_body(bytes, None)?)
         }
         AnswerBody::Stream(parts) => match capacity.engine.reserve("compressor", coding.memory_bytes()) {
-            Ok(memory) => AnswerBody::Stream(compressed(capacity, parts, coding, memory)?),
+            Ok(memory) => AnswerBody::Stream(compress_stream(capacity, parts, coding, memory)?),
             Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
         },
         AnswerBody::Export(export) => return Ok(Answer { body: AnswerBody::Export(export), ..answer }),
@@ -283,7 +245,7 @@ pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCo
 }
 
 /// The body compressed by a task of its own, which keeps the compressor's memory. An error ends it.
-fn compressed(
+fn compress_stream(
     capacity: &Capacity,
     mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
     coding: ContentCoding,
@@ -480,8 +442,8 @@ mod tests {
         for number in 0..100 {
             maker.get(&responses, number, ContentCoding::Zstd).await.expect("an answer");
         }
-        responses.kept.run_pending_tasks().await;
-        let held = responses.kept.weighted_size();
+        responses.cache.run_pending_tasks().await;
+        let held = responses.cache.weighted_size();
         assert!((9_000..=100_000).contains(&held), "{held}");
     }
 }

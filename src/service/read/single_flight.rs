@@ -1,53 +1,73 @@
-//! Work that equal requests share while it is under way.
+//! Equal requests that are in flight at the same time run once.
+//!
+//! All callers drive the work. It stops when all of them have left, so that a caller that leaves breaks no other
+//! caller's response.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared};
+use futures::future::{BoxFuture, WeakShared};
 
-use crate::locked;
+use crate::{ReadError, locked};
 
-/// Entries beyond which those that nobody waits for are removed.
-const MOST_ENTRIES: usize = 1_024;
+/// Number of entries beyond which those without callers are removed.
+const MAX_ENTRIES: usize = 1_024;
 
-/// Work that is under way. All who wait for it drive it; it stops when they have all left.
-pub(crate) type Work<T> = Shared<BoxFuture<'static, T>>;
+type Work<V> = BoxFuture<'static, Result<V, ReadError>>;
 
-pub(crate) struct SingleFlight<K, T: Clone> {
-    works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
+pub(crate) struct SingleFlight<K, V: Clone> {
+    flights: Mutex<HashMap<K, WeakShared<Work<V>>>>,
 }
 
-impl<K, T: Clone> Default for SingleFlight<K, T> {
+pub(crate) struct Flight<V> {
+    pub value: V,
+    /// Whether this caller started the work.
+    pub is_leader: bool,
+}
+
+impl<K, V: Clone> Default for SingleFlight<K, V> {
     fn default() -> Self {
-        SingleFlight { works: Mutex::default() }
+        SingleFlight { flights: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
-    /// The work for `key`, and whether `begin` has just begun it, because there was none.
-    pub(crate) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
-        let mut works = locked(&self.works);
-        if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
-            return (work, false);
+impl<K: Copy + Eq + Hash, V: Clone> SingleFlight<K, V> {
+    /// Waits for the work in flight for `key`, or starts it.
+    ///
+    /// If the work failed because the caller who started it had used up a limit of its own, which says nothing about
+    /// other callers, each of them runs it for itself.
+    pub(crate) async fn run(&self, key: K, start: impl Fn() -> Work<V>) -> Result<Flight<V>, ReadError> {
+        let since = Instant::now();
+        let mut is_leader = false;
+        let work = {
+            let mut flights = locked(&self.flights);
+            let work = flights.get(&key).and_then(WeakShared::upgrade);
+            work.unwrap_or_else(|| {
+                is_leader = true;
+                let work = start().shared();
+                if flights.len() >= MAX_ENTRIES {
+                    flights.retain(|_, work| work.upgrade().is_some());
+                }
+                flights.extend(work.downgrade().map(|work| (key, work)));
+                work
+            })
+        };
+        let outcome = work.await;
+        if is_leader {
+            locked(&self.flights).remove(&key);
         }
-        let work = begin().shared();
-        // Those whose callers have all left go when there are many.
-        if works.len() >= MOST_ENTRIES {
-            works.retain(|_, work| work.upgrade().is_some());
-        }
-        works.extend(work.downgrade().map(|work| (key, work)));
-        (work, true)
-    }
-
-    /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
-    pub(crate) fn ended(&self, key: &K) {
-        locked(&self.works).remove(key);
+        let value = match outcome {
+            Err(error) if !is_leader && error.is_anothers(since) => start().await?,
+            outcome => outcome?,
+        };
+        Ok(Flight { value, is_leader })
     }
 
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        locked(&self.works).values().all(|work| work.upgrade().is_none())
+        locked(&self.flights).values().all(|work| work.upgrade().is_none())
     }
 }

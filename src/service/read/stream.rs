@@ -209,9 +209,8 @@ mod tests {
     use super::*;
     use crate::admission::Admission;
     use crate::admission::capacity::test_engine;
-    use crate::admission::holder::Holder;
-    use crate::admission::tenants::TenantNumbers;
-    use crate::rate_limit::Client;
+    use crate::admission::principal_hasher::PrincipalHasher;
+    use crate::{Client, Principal};
     use strata_config as config;
     use strata_query::Engine;
 
@@ -253,7 +252,7 @@ mod tests {
         const HANG: Duration = Duration::from_secs(60);
         let (engine, _directory) = engine();
         let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
-        let network = |number| everybody.of(Holder::Anonymous(Client::V4([192, 0, 2, number])));
+        let network = |number| everybody.of(Principal::Anonymous(Client::V4([192, 0, 2, number])));
         let latch = Arc::new(Latch::default());
         let body = async |admission: Admission, latch: Option<Arc<Latch>>| {
             let place = admission.stream_of_units(0).await.expect("a place");
@@ -265,7 +264,7 @@ mod tests {
                     Ok((vec![b'x'; entities as usize], unit.places.end))
                 }
             };
-            let capacity = Capacity::new(engine.clone(), admission, TenantNumbers::of(None));
+            let capacity = Capacity::new(engine.clone(), admission, PrincipalHasher::new(None));
             Paced { capacity, place, selected: 1_000, mean_bytes: 64 << 10, encode }.into_stream()
         };
         let mut hostile = Vec::new();
@@ -309,7 +308,7 @@ mod tests {
                 Ok((vec![b'x'], unit.places.end))
             }
         };
-        let capacity = Capacity::new(engine, admission.clone(), TenantNumbers::of(None));
+        let capacity = Capacity::new(engine, admission.clone(), PrincipalHasher::new(None));
         let paced = Paced { capacity, place, selected: 10, mean_bytes: 64 << 10, encode };
         let mut parts = paced.into_stream();
         let reading = tokio::spawn(async move { parts.next().await.is_some() });
@@ -340,7 +339,7 @@ mod tests {
             }
         };
         let (selected, mean_bytes) = (1_000_000, 1 << 10);
-        let capacity = Capacity::new(engine.clone(), admission, TenantNumbers::of(None));
+        let capacity = Capacity::new(engine.clone(), admission, PrincipalHasher::new(None));
         let paced = Paced { capacity, place, selected, mean_bytes, encode };
         let mut parts = paced.into_stream();
         for _ in 0..10 {

@@ -8,7 +8,7 @@ use strata_store::shortage::Shortage;
 use strata_types::causes::Causes;
 use strata_types::path::PathError;
 
-use crate::admission::semaphore::Refused;
+use crate::Overloaded;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
@@ -33,7 +33,7 @@ pub enum RefreshError {
     #[error(transparent)]
     Full(#[from] SpoolFull),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] Overloaded),
     #[error("the refresh lost its lease: the metadata database did not respond in time, or another refresh took over")]
     LeaseLost,
     #[error(

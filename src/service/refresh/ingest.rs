@@ -19,6 +19,7 @@ use strata_ingest::{
     EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
     envelope_of_head,
 };
+use strata_limits::{FairLimit, LimitName};
 use strata_store::StorageError;
 use strata_store::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
 use strata_store::free_space::DiskReserve;
@@ -27,10 +28,10 @@ use strata_types::ids::{DatasetId, UserId};
 use strata_types::path::Path as FieldPath;
 use strata_types::source::SourceFormat;
 
-use crate::admission::holder::Holder;
-use crate::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
+use crate::admission::{Permit, fair_limit};
 use crate::maintenance::scratch::Scratch;
 use crate::refresh::error::RefreshError;
+use crate::{Overloaded, Principal};
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
@@ -75,8 +76,8 @@ pub struct Ingest {
     pub(super) store: Store,
     pub(super) outgoing: Outgoing,
     pub(super) scratch: Arc<Scratch>,
-    receiving: FairSemaphore,
-    permits: FairSemaphore,
+    receiving: FairLimit,
+    permits: FairLimit,
     pub(super) budget: SpoolBudget,
 }
 
@@ -94,11 +95,11 @@ impl Ingest {
     ) -> Ingest {
         let sources = &config.sources;
         // What waits has its own bounds: the time of a refresh, or of its client.
-        let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
-        let receiving = Gate { name: "receive", what: "source downloads and uploads (sources.receiving)" };
-        let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
-        let receiving = FairSemaphore::new(receiving, bounds(sources.receiving));
-        let permits = FairSemaphore::new(permits, bounds(sources.concurrent));
+        let limit = |name, what, units| {
+            fair_limit(LimitName { name, what }, units, &config.fair, sources.queue, sources.timeout_s)
+        };
+        let receiving = limit("receive", "source downloads and uploads (sources.receiving)", sources.receiving);
+        let permits = limit("refresh", "refreshes (sources.concurrent, sources.queue)", sources.concurrent);
         let budget = SpoolBudget::new(SpoolLimits {
             bytes: sources.spool_bytes,
             user_bytes: sources.user_spool_bytes,
@@ -108,21 +109,21 @@ impl Ingest {
         Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }
 
-    pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
-        Ok(Arc::new(self.permits.acquire(Holder::User(user), 1).await?))
+    pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Overloaded> {
+        Ok(Arc::new(self.permits.acquire(Principal::User(user), 1).await?))
     }
 
     #[cfg(test)]
     pub(crate) fn permits_held(&self) -> u64 {
-        self.permits.held()
+        self.permits.used_units()
     }
 
     pub(crate) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
-        Ok(self.receiving.acquire(Holder::User(user), 1).await?)
+        Ok(self.receiving.acquire(Principal::User(user), 1).await?)
     }
 
     pub(crate) fn try_place(&self, user: UserId) -> Option<Permit> {
-        self.receiving.try_acquire(Holder::User(user), 1)
+        self.receiving.try_acquire(Principal::User(user), 1).ok()
     }
 
     pub(crate) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {

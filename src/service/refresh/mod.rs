@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::admission::semaphore::Permit;
+use crate::admission::Permit;
 use crate::refresh::attempts::Attempts;
 use crate::refresh::decoding::{Decoded, ImportProgress, RefreshStage};
 use crate::refresh::error::RefreshError;

@@ -2,7 +2,6 @@
 //! the lowest first. The catalog has the checksum of these.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -16,12 +15,11 @@ use strata_store::StorageError;
 use strata_store::store::Store;
 use tokio::io::AsyncWriteExt;
 
-use crate::export_cache::checksums::BLOCK_BYTES;
-use crate::export_cache::index::Files;
-use crate::export_cache::making::Taker;
-use crate::export_cache::progress::{MadeFile, unreadable, vanished};
-use crate::export_cache::serving::read_block;
-use crate::lookup::error::ReadError;
+use crate::export_cache::Exports;
+use crate::export_cache::checksums::{BLOCK_BYTES, Sums};
+use crate::export_cache::file::{Written, aborted, unreadable};
+use crate::export_cache::reader::read_block;
+use crate::export_cache::writer::{Chunks, Taker};
 
 /// Bytes of a part of an upload, and parts at once.
 const PART_BYTES: usize = 8 << 20;
@@ -69,44 +67,40 @@ pub(super) fn new_path() -> String {
     format!("{SHARED_EXPORTS_FOLDER}/{}/{name}.parquet", &name[..2])
 }
 
-fn trailer(sums: &[u32]) -> Vec<u8> {
-    sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+/// The checksums behind the bytes of an export.
+fn trailer(sums: &Sums) -> Vec<u8> {
+    sums.blocks().iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
 
-pub(super) fn checksum(made: &MadeFile) -> u32 {
-    crc32fast::hash(&trailer(&made.sums.blocks()))
+pub(super) fn checksum(sums: &Sums) -> u32 {
+    crc32fast::hash(&trailer(sums))
 }
 
 /// Writes a file as an object. Each block is verified as it is read.
-pub(super) async fn write(
-    store: &Store,
-    path: &str,
-    files: &Arc<Files>,
-    made: &Arc<MadeFile>,
-) -> Result<(), ObjectError> {
-    // A directory that is not there is not made anew.
+pub(super) async fn write(store: &Store, path: &str, exports: &Exports, whole: &Written) -> Result<(), ObjectError> {
+    // A directory that is not there is not created again.
     store.verify().await?;
     let objects = store.objects().clone();
     let mut writer = BufWriter::with_capacity(objects, ObjectPath::from(path), PART_BYTES).with_max_concurrency(PARTS);
-    let written = write_to(&mut writer, files, made).await;
+    let written = write_to(&mut writer, exports, whole).await;
     if written.is_err()
         && let Err(error) = writer.abort().await
     {
-        // Nothing was begun, or it costs room until the store's own rule removes it.
+        // Nothing was begun, or it takes space until the store's own rule removes it.
         tracing::debug!(%error, "failed to remove uploaded parts");
     }
     written
 }
 
-async fn write_to(writer: &mut BufWriter, files: &Arc<Files>, made: &Arc<MadeFile>) -> Result<(), ObjectError> {
+async fn write_to(writer: &mut BufWriter, exports: &Exports, whole: &Written) -> Result<(), ObjectError> {
     let mut at = 0;
-    while at < made.bytes {
-        let turn = files.reads.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-        let block = read_block(turn, made.path.clone(), made.path.clone(), made.sums.clone(), at).await?;
+    while at < whole.sums.bytes {
+        let turn = exports.reads.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+        let block = read_block(turn, whole.file.path.clone(), whole.sums.clone(), at).await?;
         at += block.len() as u64;
         writer.put(block).await?;
     }
-    writer.put(trailer(&made.sums.blocks()).into()).await?;
+    writer.put(trailer(&whole.sums).into()).await?;
     writer.shutdown().await.map_err(StorageError::from)?;
     Ok(())
 }
@@ -119,9 +113,10 @@ pub(super) async fn remove(store: &Store, path: &str) {
     }
 }
 
+/// The bytes of an export, verified, as they are fetched from the store.
 pub(super) struct Blocks {
-    pub(super) sums: Arc<[u32]>,
-    pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
+    pub(super) sums: Sums,
+    pub(super) pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
 }
 
 impl Blocks {
@@ -134,23 +129,24 @@ impl Blocks {
     ) -> Result<Blocks, ObjectError> {
         let path = ObjectPath::from(&*export.path);
         let bytes = export.size_bytes;
-        let blocks = bytes.div_ceil(BLOCK_BYTES);
-        let trailer = fetch(store.clone(), path.clone(), bytes..bytes + 4 * blocks).await?;
+        let trailer = fetch(store.clone(), path.clone(), bytes..bytes + 4 * bytes.div_ceil(BLOCK_BYTES)).await?;
         if crc32fast::hash(&trailer) != export.checksum {
             return Err(ObjectError::Damaged("its checksum list does not match the recorded checksum"));
         }
-        let sums: Arc<[u32]> = trailer.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
+        let blocks = trailer.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
+        let sums = Sums::from_blocks(bytes, blocks.collect());
         let (piece_bytes, at_once) = match taker {
             Taker::Client => (CLIENT_BYTES, 1),
             Taker::Service => (FETCH_BYTES, FETCHES),
         };
-        let (store, own) = (store.clone(), sums.clone());
+        let store = store.clone();
+        let own = sums.clone();
         let pieces = stream::iter((0..bytes.div_ceil(piece_bytes)).map(move |number| {
             let start = number * piece_bytes;
             let (store, path, sums) = (store.clone(), path.clone(), own.clone());
             async move {
                 let piece = fetch(store, path, start..bytes.min(start + piece_bytes)).await?;
-                match is_verified(&sums, start, &piece) {
+                match sums.verify(start, &piece) {
                     true => Ok(piece),
                     false => Err(ObjectError::Damaged("a block does not match its checksum")),
                 }
@@ -160,10 +156,6 @@ impl Blocks {
             let _ = &held;
         });
         Ok(Blocks { sums, pieces: pieces.boxed() })
-    }
-
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
-        self.pieces.try_next().await
     }
 }
 
@@ -183,43 +175,29 @@ async fn fetch(store: Store, path: ObjectPath, range: Range<u64>) -> Result<Byte
     }
 }
 
-/// Whether whole blocks, of which the first begins there, have their checksums.
-fn is_verified(sums: &[u32], start: u64, bytes: &[u8]) -> bool {
-    let (Ok(first), Ok(block)) = (usize::try_from(start / BLOCK_BYTES), usize::try_from(BLOCK_BYTES)) else {
-        return false;
-    };
-    let sums = sums.iter().skip(first);
-    bytes.chunks(block).map(crc32fast::hash).zip(sums).all(|(found, expected)| found == *expected)
-}
-
-/// The bytes from the beginning of a block to the end, cut into blocks, as long as they are those of the checksums.
-pub(super) fn verified(
-    chunks: BoxStream<'static, Result<Bytes, ReadError>>,
-    sums: Arc<[u32]>,
-    start: u64,
-    end: u64,
-) -> BoxStream<'static, Result<Bytes, ReadError>> {
-    let other = || unreadable(std::io::Error::other("the rebuilt export differs from the previous one"));
+/// The bytes from the beginning of a block to the end, as long as they are those of the checksums.
+pub(super) fn verified(chunks: Chunks, sums: Sums, start: u64) -> Chunks {
     let state = (chunks, BytesMut::new(), start);
-    stream::try_unfold(state, move |(mut chunks, mut pending, at)| {
+    let blocks = stream::try_unfold(state, move |(mut chunks, mut pending, at)| {
         let sums = sums.clone();
         async move {
-            let wanted = usize::try_from(BLOCK_BYTES.min(end - at)).map_err(|_| vanished())?;
-            while pending.len() < wanted || at == end {
+            let block_bytes = usize::try_from(BLOCK_BYTES.min(sums.bytes - at)).map_err(|_| aborted())?;
+            // Of the end, nothing more may come.
+            while pending.len() < block_bytes.max(1) {
                 match chunks.try_next().await? {
-                    Some(chunk) if at < end => pending.extend_from_slice(&chunk),
-                    None if at == end && pending.is_empty() => return Ok(None),
-                    Some(chunk) if chunk.is_empty() => {}
-                    // Too many bytes, or too few.
-                    Some(_) | None => return Err(other()),
+                    Some(chunk) => pending.extend_from_slice(&chunk),
+                    None => break,
                 }
             }
-            let block = pending.split_to(wanted).freeze();
-            match is_verified(&sums, at, &block) {
-                true => Ok(Some((block, (chunks, pending, at + wanted as u64)))),
-                false => Err(other()),
+            if block_bytes == 0 && pending.is_empty() {
+                return Ok(None);
+            }
+            let block = pending.split_to(block_bytes.min(pending.len())).freeze();
+            match block.len() == block_bytes && block_bytes > 0 && sums.verify(at, &block) {
+                true => Ok(Some((block, (chunks, pending, at + block_bytes as u64)))),
+                false => Err(unreadable(std::io::Error::other("the rebuilt export differs from the previous one"))),
             }
         }
-    })
-    .boxed()
+    });
+    blocks.boxed()
 }

@@ -16,7 +16,7 @@ use redis::{RedisError, Script};
 use strata_cluster::redis::{NoAnswer, Redis, RedisOptions};
 use strata_config::RedisUrl;
 
-use crate::rate_limit::downloads::{DownloadCapacity, LASTING, most_of};
+use crate::rate_limit::downloads::{DownloadCapacity, LASTING, max_of};
 use crate::rate_limit::memory::{MemoryRateLimiter, RateCapacity, whole_seconds};
 use crate::rate_limit::{
     Bucket, Client, ExportId, ExportPart, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
@@ -146,11 +146,11 @@ impl RateLimiter for SharedRateLimiter {
     }
 
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool {
-        let (most_bytes, most_parts) = most_of(part.export_bytes);
+        let (max_bytes, max_parts) = max_of(part.export_bytes);
         let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
         call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
         call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
-        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
+        call.arg(max_bytes.min(EXACT_BYTES)).arg(max_parts).arg(self.now());
         match self.redis.call(&call).await {
             Ok(free) => free,
             Err(NoAnswer) => self.alone.continue_download(client, bucket, part).await,

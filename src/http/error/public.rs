@@ -1,0 +1,340 @@
+//! The status and the public text of each reason for which the service refused a request, or could not do it.
+
+use axum::http::StatusCode;
+use strata_catalog::{CatalogError, Unavailability};
+use strata_ingest::SourceError;
+use strata_service::{
+    DiffError, ManageError, Overloaded, ReadError, RefreshError, UnknownCause, UnknownField, deep_sort_hint,
+};
+use strata_store::budget::SpoolFull;
+use strata_store::shortage::Shortage;
+use strata_types::causes::Causes;
+use strata_types::version::{VersionNumber, VersionSelector, there_are};
+
+use crate::text::quoted;
+
+/// The status and the text that the caller sees.
+pub(super) type PublicError = (StatusCode, String);
+
+macro_rules! statuses {
+    ($($name:ident: $status:ident),+ $(,)?) => { $(
+        pub(super) fn $name(text: impl Into<String>) -> PublicError {
+            (StatusCode::$status, text.into())
+        }
+    )+ };
+}
+
+statuses! {
+    bad_request: BAD_REQUEST,
+    unauthorized: UNAUTHORIZED,
+    forbidden: FORBIDDEN,
+    not_found: NOT_FOUND,
+    conflict: CONFLICT,
+    too_many: TOO_MANY_REQUESTS,
+    failed: INTERNAL_SERVER_ERROR,
+    unavailable: SERVICE_UNAVAILABLE,
+}
+
+pub(super) fn busy(refused: &Overloaded) -> PublicError {
+    let Overloaded { limit, waited } = refused;
+    let waited = waited.map_or(String::new(), |waited| format!(" This request waited {} s.", waited.as_secs()));
+    unavailable(format!(
+        "Too many concurrent {}, from this client or in total.{waited} Try again in {} s, or make a smaller request.",
+        limit.what,
+        Overloaded::RETRY_AFTER_S
+    ))
+}
+
+pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> PublicError {
+    not_found(match number.get() {
+        // Longer numbers are read as the largest.
+        u64::MAX => format!("This dataset has no version with such a large number; {there_are}."),
+        number => format!("This dataset has no version {number}; {there_are}."),
+    })
+}
+
+pub(super) fn catalog_unavailable(reason: Unavailability) -> PublicError {
+    unavailable(format!("The metadata database is unavailable: {reason}. Try again in {} s.", reason.retry_after_s()))
+}
+
+pub(super) fn read(error: &ReadError) -> PublicError {
+    match error {
+        ReadError::DatasetNotFound => not_found("There is no dataset with this dataset_id and name_slug."),
+        ReadError::NotReadable => not_found("No dataset that you can read has this dataset_id."),
+        ReadError::Unauthorized => {
+            unauthorized("This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.")
+        }
+        ReadError::Forbidden => forbidden(
+            "The Authorization header does not contain this dataset's private key. API tokens are not valid here.",
+        ),
+        ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
+        ReadError::VersionNotFound { selector: VersionSelector::Active, .. } => {
+            not_found("This dataset has no active version.")
+        }
+        ReadError::VersionNotFound { selector: VersionSelector::Latest, .. } => {
+            not_found("This dataset has no versions yet.")
+        }
+        ReadError::VersionNotFound { selector: VersionSelector::Number(number), latest } => {
+            no_version_of(*number, &there_are(*latest))
+        }
+        ReadError::AltNotFound(version) => not_found(format!("Version {version} of this dataset has no alternate.")),
+        ReadError::TooManyColumns { limit } => bad_request(format!(
+            "The table would have more than {limit} columns. Select fewer fields with keep_field, or use a format that \
+             is not a table: json, jsonl, or xml."
+        )),
+        ReadError::EntityTooLarge { limit_bytes } => bad_request(format!(
+            "An entity in the response would be larger than {limit_bytes} bytes in this format. Select fewer fields \
+             with keep_field, or use a more compact format: format=jsonl or pretty=false, without flatten."
+        )),
+        ReadError::UnknownFields(fields) => bad_request(unknown_fields(fields)),
+        ReadError::Timeout { seconds } => {
+            unavailable(format!("The query was stopped after {seconds} s. A narrower query might finish in time."))
+        }
+        ReadError::OutOfMemory => unavailable(
+            "The query needs more memory than is currently available. Try again later, or request less data.",
+        ),
+        ReadError::OutOfDisk(_) => unavailable(
+            "The query needs more disk space than is currently available. Try again later, or request less data.",
+        ),
+        // No other time helps: it has to be another request, here and for the three that follow.
+        ReadError::SpillTooLarge { limit_bytes } => bad_request(format!(
+            "The query needs more than {limit_bytes} bytes of disk space, the limit per client \
+             (query.spill_bytes). Select fewer entities with filters, or fewer fields with keep_field."
+        )),
+        ReadError::QueryTooLarge { limit_bytes } => bad_request(format!(
+            "The query needs more than {limit_bytes} bytes of memory, the limit per client (query.memory_bytes). \
+             Sort by a field with shorter values, or select fewer entities with filters."
+        )),
+        ReadError::TooMuchMemory { needed_bytes, limit_bytes } => bad_request(format!(
+            "The response needs {needed_bytes} bytes of memory, but the limit per client is {limit_bytes} bytes \
+             (query.memory_bytes). Select fewer columns with keep_field, or use another format."
+        )),
+        ReadError::TooMuchDisk { needed_bytes, limit_bytes } => bad_request(format!(
+            "The response needs {needed_bytes} bytes of disk space at once, but the limit per client is \
+             {limit_bytes} bytes (query.spill_bytes). Select fewer columns with keep_field, or use another format."
+        )),
+        ReadError::Busy(refused) => busy(refused),
+        ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
+        ReadError::Unreadable(_) => failed("Failed to read the dataset from storage. The error was logged."),
+    }
+}
+
+/// Fields that a refusal of a strict request names.
+const NAMED_FIELDS: usize = 3;
+
+fn unknown_fields(fields: &[UnknownField]) -> String {
+    let mut text = "Invalid query: strict=true does not allow unknown fields.".to_owned();
+    for field in fields.iter().take(NAMED_FIELDS) {
+        let cause = match &field.cause {
+            UnknownCause::Absent { nearest: Some(nearest) } if field.deep_sort().is_some() => {
+                deep_sort_hint(quoted(nearest))
+            }
+            UnknownCause::Absent { nearest: Some(nearest) } => {
+                format!("no entity in this version has this field. Did you mean {}?", quoted(nearest))
+            }
+            UnknownCause::Absent { nearest: None } => {
+                "no entity in this version has this field. To list the existing paths, call GET /dataset/profile. For a \
+                 private dataset, only the owner can call it."
+                    .to_owned()
+            }
+            UnknownCause::Taken { step } => format!("{step} removed this field from every entity."),
+        };
+        text.push_str(&format!(" {}: {}: {cause}", field.parameter, quoted(&field.path.to_string())));
+    }
+    match fields.len().saturating_sub(NAMED_FIELDS) {
+        0 => text,
+        more => format!("{text} And {more} more."),
+    }
+}
+
+/// Logs a failed read when the reason is the service's own; also one whose body fails after its first byte.
+pub(crate) fn log_read(error: &ReadError) {
+    match error {
+        // Whose bound it is may want to know.
+        ReadError::QueryTooLarge { .. }
+        | ReadError::SpillTooLarge { .. }
+        | ReadError::TooMuchMemory { .. }
+        | ReadError::TooMuchDisk { .. } => {
+            tracing::warn!(error = %Causes(error), "rejected query");
+        }
+        ReadError::Timeout { .. }
+        | ReadError::OutOfMemory
+        | ReadError::OutOfDisk(_)
+        | ReadError::Busy(_)
+        | ReadError::CatalogUnavailable { .. } => {
+            tracing::warn!(error = %Causes(error), "failed to run query");
+        }
+        // The fault is not in the dataset.
+        ReadError::Unreadable(_) if Shortage::of(error).is_some() => {
+            tracing::error!(error = %Causes(error), "failed to run query because a resource is unavailable");
+        }
+        ReadError::Unreadable(_) => tracing::error!(error = %Causes(error), "failed to read dataset"),
+        _ => {}
+    }
+}
+
+pub(super) fn manage(error: &ManageError) -> PublicError {
+    match error {
+        ManageError::Invalid { field, problem } => bad_request(format!("Invalid request: {field}: {problem}.")),
+        ManageError::WrongCredentials => unauthorized("There is no user with this email and password."),
+        ManageError::TooManyLogins { retry_after_s } => {
+            too_many(format!("Too many login attempts. Try again in {retry_after_s} s."))
+        }
+        ManageError::LoginsBusy => {
+            unavailable(format!("Too many concurrent logins. Try again in {} s.", Overloaded::RETRY_AFTER_S))
+        }
+        ManageError::DatasetNotFound => not_found("You have no dataset with this dataset_id."),
+        ManageError::CloneNotFound => not_found("No public dataset and none of your datasets has this dataset_id."),
+        ManageError::NothingToClone => conflict("This dataset has no versions yet, so you cannot clone it."),
+        ManageError::VersionNotFound => not_found("This dataset has no such version."),
+        ManageError::NoVersionYet => not_found("This dataset has no versions yet."),
+        ManageError::NoVersionOf { number, there_are } => no_version_of(*number, there_are),
+        ManageError::AltNotFound => not_found("This version has no alternate."),
+        ManageError::WebhookNotFound => not_found("This dataset has no webhook."),
+        ManageError::WrongPassword => forbidden("`old` does not match your current password. Nothing was changed."),
+        ManageError::SessionNotFound => not_found("You have no session with this ID."),
+        ManageError::TokenNotFound => not_found("You have no API token with this name."),
+        ManageError::PlanLimit { limit } => {
+            forbidden(format!("Your plan allows at most {limit} active datasets; frozen datasets do not count."))
+        }
+        ManageError::PlanWebhooks => {
+            forbidden("Your plan does not include webhooks. To use webhooks, you need the pro or scale plan.")
+        }
+        ManageError::TooManyTokens { limit } => {
+            conflict(format!("You have {limit} API tokens, which is the maximum. Delete one first."))
+        }
+        ManageError::NameTaken => conflict("You already have a dataset with this name."),
+        ManageError::TokenNameTaken => conflict("You already have an API token with this name."),
+        ManageError::Frozen => conflict("This dataset is frozen; unfreeze it first."),
+        ManageError::NotFrozen => conflict("This dataset is not frozen."),
+        ManageError::HasVersions => conflict(
+            "You cannot delete a dataset that has versions, because versions are permanent. To take the dataset \
+             offline, freeze it (POST /dataset/rollback with `freeze`). Frozen datasets do not count toward \
+             your plan's limit.",
+        ),
+        ManageError::Public => conflict("This dataset is public and has no private key."),
+        ManageError::Busy => conflict("Another refresh of this dataset is running."),
+        ManageError::Stale => conflict(
+            "The etag is not current, so nothing was saved. Possible causes: the alternate changed after you received \
+             the etag, or you changed the etag (32 hexadecimal digits, with or without double quotes). Pull again and \
+             edit the new entities. For edits by position, find the positions again. Then send the new etag.",
+        ),
+        ManageError::SourceChanged => conflict(
+            "The dataset changed during cloning: it has a new version or alternate. Nothing was cloned. Try again.",
+        ),
+        ManageError::Refused(refused) => busy(refused),
+        ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => catalog_unavailable(*reason),
+        ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
+            failed("The operation failed because of an internal error. The error was logged.")
+        }
+    }
+}
+
+pub(super) fn diff(error: &DiffError) -> PublicError {
+    match error {
+        DiffError::Manage(error) => manage(error),
+        DiffError::Read(ReadError::Timeout { seconds }) => unavailable(format!(
+            "The diff was stopped after {seconds} s. A diff of versions with fewer differences might finish in time."
+        )),
+        DiffError::Read(ReadError::OutOfMemory) => no_room("memory"),
+        DiffError::Read(ReadError::OutOfDisk(_)) => no_room("disk space"),
+        DiffError::Read(ReadError::QueryTooLarge { limit_bytes }) => {
+            too_large("memory", "query.memory_bytes", *limit_bytes)
+        }
+        DiffError::Read(ReadError::SpillTooLarge { limit_bytes }) => {
+            too_large("disk space", "query.spill_bytes", *limit_bytes)
+        }
+        DiffError::Read(error) => read(error),
+    }
+}
+
+fn no_room(what: &str) -> PublicError {
+    let seconds = Overloaded::RETRY_AFTER_S;
+    unavailable(format!("The diff needs more {what} than is currently available. Try again in {seconds} s."))
+}
+
+fn too_large(what: &str, option: &str, limit_bytes: u64) -> PublicError {
+    bad_request(format!(
+        "The diff needs more than {limit_bytes} bytes of {what}, the limit per client ({option}). Compare versions \
+         with fewer differences, or ask the operator to raise {option}."
+    ))
+}
+
+/// The status and the text for a refresh that made nothing (docs/reference/refreshes.md, A version or nothing).
+pub(super) fn refresh(error: &RefreshError) -> PublicError {
+    let status = match error {
+        RefreshError::NotFound => return not_found("You have no dataset with this dataset_id."),
+        RefreshError::Frozen | RefreshError::Busy | RefreshError::NothingToFetch | RefreshError::NotPushed => {
+            StatusCode::CONFLICT
+        }
+        RefreshError::Source(SourceError::BadBody { reason }) => {
+            return bad_request(format!("Invalid body: {reason}."));
+        }
+        RefreshError::Source(SourceError::Io(_)) => return made_nothing(),
+        RefreshError::Source(error) => source_status(error),
+        RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        RefreshError::Full(_)
+        | RefreshError::Refused(_)
+        | RefreshError::LeaseLost
+        | RefreshError::NotHere
+        | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
+            let (status, text) = catalog_unavailable(*reason);
+            return (status, format!("No version was created. {text}"));
+        }
+        RefreshError::Storage(_) | RefreshError::Catalog(_) | RefreshError::RecordsPath(_) | RefreshError::Worker => {
+            return made_nothing();
+        }
+    };
+    (status, format!("No version was created: {error}."))
+}
+
+/// The status and the text for an alternate that was not saved because there is no room for it: which, and what to do.
+pub(super) fn edit(error: &RefreshError) -> PublicError {
+    let (status, _) = refresh(error);
+    let what_to_do = match error {
+        RefreshError::Full(SpoolFull::User { .. }) => {
+            "Send less data at once, or wait until your other uploads have finished"
+        }
+        RefreshError::Full(SpoolFull::Disk { .. }) => {
+            "Free some space on this disk, or ask the operator to free some. Then try again"
+        }
+        _ => "Try again later",
+    };
+    (status, format!("Nothing was saved, and the alternate is unchanged: {error}. {what_to_do}."))
+}
+
+fn made_nothing() -> PublicError {
+    failed("Failed to create the version because of an internal error. The error was logged.")
+}
+
+/// The status and the text for entities that were sent (docs/reference/refreshes.md, A version or nothing).
+pub(super) fn entities(error: &SourceError) -> PublicError {
+    let text = match error {
+        SourceError::BadBody { reason } => format!("Invalid body: {reason}."),
+        SourceError::BadAddress { .. } | SourceError::Interrupted { .. } | SourceError::TooSlow { .. } => {
+            format!("Invalid request: {error}.")
+        }
+        SourceError::BadDocument { .. } => format!("Invalid entities: {error}."),
+        SourceError::TooLarge { .. } => format!("Too large: {error}."),
+        SourceError::Unreachable { .. } | SourceError::Full(_) => format!("{error}."),
+        SourceError::Io(_) => {
+            "Failed to receive the entities because of an internal error. The error was logged.".into()
+        }
+    };
+    (source_status(error), text)
+}
+
+fn source_status(error: &SourceError) -> StatusCode {
+    match error {
+        SourceError::BadAddress { .. } | SourceError::BadBody { .. } | SourceError::Interrupted { .. } => {
+            StatusCode::BAD_REQUEST
+        }
+        SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+        SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        SourceError::TooLarge { .. } | SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+        SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+        SourceError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

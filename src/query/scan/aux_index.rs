@@ -1,0 +1,22 @@
+//! The build of an auxiliary index ([`strata_format::aux_index`]) by the query that needs it first.
+
+use datafusion::execution::memory_pool::MemoryReservation;
+use strata_format::aux_index::{AuxIndex, AuxKey, AuxLookup};
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
+
+/// Builds an index, or waits until another query has built it. Until then `working_bytes` are reserved, from the same
+/// consumer as `memory`; if there is no memory, the result is a miss and nothing is built.
+pub(super) async fn build<T: AuxIndex>(
+    reader: &VersionReader,
+    key: AuxKey,
+    working_bytes: u64,
+    memory: &MemoryReservation,
+    build: impl Future<Output = Result<Option<T>, StorageError>> + Send,
+) -> Result<AuxLookup<T>, StorageError> {
+    let reserved = memory.new_empty();
+    if reserved.try_grow(usize::try_from(working_bytes).unwrap_or(usize::MAX)).is_err() {
+        return Ok(AuxLookup::Miss);
+    }
+    reader.build_aux_index(key, Box::pin(build)).await
+}
