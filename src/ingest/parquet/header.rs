@@ -112,12 +112,14 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
         // Readers skip pages of unknown kinds.
         _ => PageType::Index,
     };
-    let values = numbers[5][1].or(numbers[7][1]).or(numbers[8][1]);
-    let encoding = encodings[5][2].or(encodings[7][2]).or(encodings[8][4]);
+    // Of the header for the type of the page, as readers take them: a page can contain headers of other types.
     let (values, encoding) = match page_type {
-        PageType::Index => (0, Encoding::PLAIN),
-        _ => values.zip(encoding).ok_or(Malformed)?,
+        PageType::Data { .. } => (numbers[5][1], encodings[5][2]),
+        PageType::Dictionary => (numbers[7][1], encodings[7][2]),
+        PageType::DataV2 { .. } => (numbers[8][1], encodings[8][4]),
+        PageType::Index => (Some(0), Some(Encoding::PLAIN)),
     };
+    let (values, encoding) = values.zip(encoding).ok_or(Malformed)?;
     let compressed_bytes = number(0, 3)?;
     let uncompressed_bytes = number(0, 2)?;
     Ok((Header { page_type, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position))
