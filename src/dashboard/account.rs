@@ -16,15 +16,14 @@ use strata_types::limits;
 use strata_types::scope::Scope;
 use strata_types::user::User;
 
-use super::acting::{Problem, Question, Sent, invalid_field, problem, received};
-use super::figures::{self, Time};
-use super::opened::Heading;
-use super::place::DatasetPlace;
+use super::context::Heading;
+use super::form_handling::{Problem, Question, SubmittedForm, invalid_field, problem, received};
+use super::format::{self, Time};
 use super::query::Query;
-use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, render};
+use super::safe_text::SafeText;
+use super::urls::DatasetPlace;
+use super::visit::{PageResult, Reply, Shell, Visit, render};
 
-/// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";
 
 #[derive(Template)]
@@ -33,14 +32,14 @@ struct AccountPage<'a> {
     shell: Shell,
     config: &'a Config,
     user: User,
-    said: Said,
+    said: Flash,
     used: Used,
     now: DateTime<Utc>,
     sessions: Vec<OwnedSession>,
     tokens: Vec<ApiToken>,
 }
 
-/// Days until a token expires, in the words of the form; nothing is never.
+/// Days until a token expires; empty if it never does.
 const LIFETIMES: [(&str, &str); 5] =
     [("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")];
 
@@ -52,16 +51,14 @@ struct TokenForm {
 }
 
 impl TokenForm {
-    fn sent(sent: &Sent) -> TokenForm {
+    fn sent(sent: &SubmittedForm) -> TokenForm {
         TokenForm {
-            // A name of blanks would be none.
             name: sent.trimmed("name").to_owned(),
             writes: sent.fields.first("scope") == Some(Scope::Write.name()),
             days: sent.trimmed("days").to_owned(),
         }
     }
 
-    /// Seconds until it expires; `None` is never.
     fn lifetime_s(&self) -> Result<Option<u64>, HttpError> {
         if self.days.is_empty() {
             return Ok(None);
@@ -82,41 +79,39 @@ const DATASETS: usize = 50;
 
 const DAY_S: u64 = 86_400;
 
-/// Days over which their reads are counted.
+/// Days over which requests are counted.
 const DAYS: u64 = 30;
 
-/// The fields beside which their problems are said.
 const FIELDS: [&str; 5] = ["name", EXPIRES, "old", "new", "again"];
 
-/// The field of the form in days, by its name in the operation, whose bound it has.
+/// The name that the operation has for the field `days`.
 const EXPIRES: &str = "expires_in_s";
 
-/// The forms of the page, by their names in its path, and what is said when each is done.
+/// The forms by their names in the path, with the notice after each.
 const DONE: [(&str, &str); 3] = [
     ("end-session", "The session was ended."),
     ("delete-token", "The token was deleted. Requests that use it now return 401."),
     ("password", "Your password was changed, and all your other sessions were ended."),
 ];
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let query = visit.query(&["done"])?;
     let done = query.one_of("done", &DONE.map(|(name, _)| name))?;
     let notice = DONE.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, said)| said);
-    account(visit, Said { notice, ..Said::default() }).await
+    account(visit, Flash { notice, ..Flash::default() }).await
 }
 
 #[derive(Default)]
-struct Said {
-    status: StatusCode,
+struct Flash {
     notice: Option<&'static str>,
     problem: Problem,
-    /// A token that was just made: its name and itself. It is shown this once.
+    /// The name of a new token, and the token.
     made: Option<(String, String)>,
-    /// What was chosen for a token that was not taken.
+    /// The token form that was refused.
     typed: TokenForm,
 }
 
-async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+async fn account(visit: &Visit, said: Flash) -> PageResult {
     let app = &visit.app;
     let user = visit.user()?;
     let current = visit.visitor.session.as_ref().map(|id| id.expose());
@@ -132,10 +127,9 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         tokens,
         user,
     };
-    render(page.said.status, &page)
+    render(page.said.problem.status, &page)
 }
 
-/// Where a session was begun, in words.
 fn from(origin: &SessionOrigin) -> String {
     let address = origin.address.map(|address| address.to_string());
     let parts: Vec<String> = origin.program_in_words().into_iter().chain(address).collect();
@@ -147,7 +141,7 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     let (all, active) = datasets.count(user).await?;
     let mut own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
     let totals = app.usage().totals(user, &own, DAYS).await?;
-    // Where they are more than one look-up finds, those of the others that are read most.
+    // One look-up does not return all datasets of a user who has many: add the others with the most requests.
     if own.len() as u64 != all {
         let mut others: Vec<_> = totals.iter().collect();
         others.sort_by_key(|(_, counts)| Reverse(counts.requests));
@@ -156,7 +150,6 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
         for (id, _) in others {
             match datasets.owned(user, *id).await {
                 Ok(dataset) => own.push(dataset),
-                // Deleted meanwhile.
                 Err(ManageError::DatasetNotFound) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -172,8 +165,7 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     })
 }
 
-/// The page that asks before a token is deleted.
-pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
     let name = visit.query(&["name"])?.first("name").unwrap_or_default().to_owned();
     let tokens = visit.app.accounts().tokens(&visit.user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
@@ -196,30 +188,28 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, None::<Heading>, StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     let sent = received(visit, body).await?;
     match done(visit, &sent).await {
-        Ok(Some(made)) => account(visit, Said { made: Some(made), ..Said::default() }).await,
+        Ok(Some(made)) => account(visit, Flash { made: Some(made), ..Flash::default() }).await,
         Ok(None) => Ok(Reply::done(&sent.action, ACCOUNT)),
-        // What is wrong with what was filled in is said on the page.
         Err(error) => {
             let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
-            let (status, problem) = problem(visit, error, &FIELDS)?;
+            let problem = problem(visit, error, &FIELDS)?;
+            let wrong = "this is not your current password. Your password was not changed.";
             let problem = match problem.general() {
-                _ if is_wrong => {
-                    Problem::at("old", "this is not your current password. Your password was not changed.")
-                }
-                Some(text) if sent.action == "password" => Problem::at("old", text),
+                _ if is_wrong => Problem::at(problem.status, "old", wrong),
+                Some(text) if sent.action == "password" => Problem::at(problem.status, "old", text),
                 _ => problem,
             };
             let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
-            account(visit, Said { status, problem, typed, ..Said::default() }).await
+            account(visit, Flash { problem, typed, ..Flash::default() }).await
         }
     }
 }
 
-/// Does what a form asks for; a new token and its name, if it asks for one.
-async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, HttpError> {
+/// Returns the name of a new token and the token if the form creates one.
+async fn done(visit: &Visit, sent: &SubmittedForm) -> Result<Option<(String, String)>, HttpError> {
     let app = &visit.app;
     let user = visit.user()?;
     let field = |name| sent.fields.first(name).unwrap_or_default();

@@ -5,9 +5,8 @@ use axum::http::StatusCode;
 use strata_http::error::HttpError;
 use strata_http::openapi::reference::{Inline, Link, Prose, Resource, resources};
 
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{PageResult, Shell, Visit, render};
 
-/// The path of the list of resources, and of their pages below it.
 const API: &str = "/ui/api";
 
 #[derive(Template)]
@@ -25,12 +24,12 @@ struct ResourcePage {
     resources: &'static [Resource],
 }
 
-pub(super) async fn index(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn index(visit: &mut Visit) -> PageResult {
     visit.query(&[])?;
     render(StatusCode::OK, &IndexPage { shell: visit.shell("API reference"), resources: resources() })
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     visit.query(&[])?;
     let name = visit.head.uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let resource = resources().iter().find(|resource| resource.name == name).ok_or(HttpError::NoSuchPath)?;

@@ -1,12 +1,12 @@
-//! The style sheet and the script: parts of the binary, under names that change with their texts, so that browsers keep
-//! them for good. Each coding of them is made once.
+//! The style sheet and the script: parts of the binary, under names that change with their texts, so that browsers cache
+//! them forever. Each is compressed once.
 
 use std::sync::LazyLock;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
+use axum::http::HeaderMap;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use strata_encode::{ContentCoding, compress};
 use strata_http::headers::content_encoding;
@@ -25,7 +25,7 @@ pub(super) struct Asset {
     pub(super) path: String,
     content_type: &'static str,
     text: &'static str,
-    /// The text in each coding, in the order of [`ContentCoding::ALL`]; `None` where there was no memory for it.
+    /// The text in each coding, in the order of [`ContentCoding::ALL`]; `None` if there was no memory for it.
     coded: [Option<Bytes>; ContentCoding::ALL.len()],
 }
 
@@ -41,18 +41,15 @@ impl Asset {
         Asset { path: format!("/ui/assets/{stem}-{hash}.{extension}"), content_type, text, coded }
     }
 
-    /// It, for who sends these headers.
     pub(super) fn answer(&self, wanted: &HeaderMap) -> Response {
         let coding = content_encoding::negotiate(wanted);
         let (coding, body) = match &self.coded[coding as usize] {
             Some(body) => (coding, body.clone()),
             None => (ContentCoding::Identity, Bytes::from_static(self.text.as_bytes())),
         };
-        let mut response = Response::new(Body::from(body));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
-        content_encoding::describe(coding, headers);
+        let headers = [(CONTENT_TYPE, self.content_type), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
+        let mut response = (headers, body).into_response();
+        content_encoding::describe(coding, response.headers_mut());
         response
     }
 }

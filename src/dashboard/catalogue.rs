@@ -1,4 +1,4 @@
-//! `/`: the public datasets that their owners list, and before them the visitor's own.
+//! `/`: the public datasets that their owners list, after the visitor's own.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -13,26 +13,25 @@ use strata_types::limits;
 use strata_types::user::User;
 use strata_types::version::{VersionFile, VersionSelector};
 
-use super::figures::{self, Time};
-use super::place::DatasetPlace;
+use super::format::{self, Time};
 use super::query::Query;
-use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, render};
+use super::safe_text::SafeText;
+use super::urls::DatasetPlace;
+use super::visit::{PageResult, Shell, Visit, render};
 
 const PAGE: usize = 50;
 
 const OWN: usize = 50;
 
-/// The parameter that says how many of the visitor's datasets are left out before the page of them.
+/// The parameter with the offset in the visitor's datasets.
 const OWN_FROM: &str = "own";
 
-/// Pages of listed datasets that are looked at for one page.
+/// Pages of listed datasets that are read for one page.
 const LOOKS: usize = 20;
 
-/// Characters of what is looked for in a title.
 const TITLE_CHARACTERS: usize = 80;
 
-/// Characters of what is looked for.
+/// Characters of the search text.
 const CHARACTERS: usize = 200;
 
 #[derive(Template)]
@@ -40,18 +39,16 @@ const CHARACTERS: usize = 200;
 struct CataloguePage {
     shell: Shell,
     q: String,
-    /// The same to be read.
-    shown_q: Shown,
+    shown_q: SafeText,
     problem: Option<String>,
-    own: Option<Own>,
-    /// Whether the visitor's own are somewhere else.
+    own: Option<OwnDatasets>,
     of_others: bool,
     listed: Vec<Card>,
     first: Option<String>,
     next: Option<String>,
 }
 
-struct Own {
+struct OwnDatasets {
     cards: Vec<Card>,
     previous: Option<String>,
     next: Option<String>,
@@ -61,7 +58,7 @@ struct Own {
 struct Card {
     place: DatasetPlace,
     dataset: Dataset,
-    /// The active file and when it was made, where there is one.
+    /// The active file and its time.
     held: Option<(VersionFile, Time)>,
     examples: &'static [DemoExample],
 }
@@ -69,26 +66,24 @@ struct Card {
 impl Card {
     fn new(dataset: Dataset, held: Option<(VersionFile, DateTime<Utc>)>, now: DateTime<Utc>) -> Card {
         let held = held.map(|(file, made)| (file, Time::new(made, now)));
-        Card { place: DatasetPlace::of(&dataset), dataset, held, examples: &[] }
+        Card { place: DatasetPlace::new(&dataset), dataset, held, examples: &[] }
     }
 
     fn href(&self) -> String {
-        // What readers are refused, its owner finds with the versions.
         match self.dataset.latest_version.is_some() && !self.dataset.frozen {
             true => self.example(""),
             false => self.place.page("versions"),
         }
     }
 
-    /// The page of a read of the dataset.
+    /// The page of the read of an example.
     fn example(&self, query: &str) -> String {
-        // The page is a table, whatever the format.
         let query = Query::parse(query.strip_prefix('?')).without(&["format", "pretty"]);
         query.at(&self.place.version(VersionSelector::Active, false).browse())
     }
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let app = visit.app.clone();
     let now = Utc::now();
     let query = visit.query(&["q", "after", OWN_FROM])?;
@@ -105,7 +100,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
             (status, Some(problem), (Vec::new(), None))
         }
     };
-    // What is too long is not repeated.
+    // A search text that is too long is not repeated.
     let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
     let card = |Listing { dataset, active, refreshed_at }| Card::new(dataset, Some((active.file, refreshed_at)), now);
     let mut listed: Vec<Card> = found.into_iter().map(card).collect();
@@ -117,7 +112,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let title = match q.is_empty() {
         _ if problem.is_some() => "Error: Datasets".to_owned(),
         true => "Datasets".to_owned(),
-        false => format!("Datasets: {}", Shown::short(&q, TITLE_CHARACTERS).text),
+        false => format!("Datasets: {}", SafeText::short(&q, TITLE_CHARACTERS).text),
     };
     let page = CataloguePage {
         shell: visit.shell(title),
@@ -126,15 +121,14 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         listed,
         first: after.map(|_| base.at("/")),
         next: next.map(|id| base.with("after", id).at("/")),
-        shown_q: Shown::short(&q, CHARACTERS),
+        shown_q: SafeText::short(&q, CHARACTERS),
         q: if problem.is_some() { q.chars().take(CHARACTERS).collect() } else { q },
         problem,
     };
     render(status, &page)
 }
 
-/// A page of the datasets that others list, and the one after which the next page begins. What the visitor lists stands
-/// among the visitor's own.
+/// A page of the datasets that other users list, and the one after which the next page begins.
 async fn listed(
     visit: &Visit,
     asked: Option<&str>,
@@ -142,7 +136,7 @@ async fn listed(
 ) -> Result<(Vec<Listing>, Option<DatasetId>), ManageError> {
     let user = visit.visitor.user.as_ref();
     let mut found = Vec::new();
-    // Where the visitor's fill whole pages, the next ones are looked at, but not without end.
+    // The visitor's own datasets, which are skipped, can fill whole pages.
     for _ in 0..LOOKS {
         let looked = visit.app.datasets().listed(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
         let is_last = looked.len() <= PAGE;
@@ -162,7 +156,7 @@ async fn listed(
     Ok((found, after))
 }
 
-/// A page of the visitor's datasets whose name or description holds a text, with so many before it.
+/// A page of the visitor's datasets whose name or description contains a text.
 async fn own(
     visit: &Visit,
     user: &User,
@@ -170,9 +164,9 @@ async fn own(
     base: &Query,
     from: u64,
     now: DateTime<Utc>,
-) -> Result<Own, HttpError> {
+) -> Result<OwnDatasets, HttpError> {
     let app = &visit.app;
-    // One look-up, however many there are: whoever owns more finds the others by the API.
+    // One look-up: an owner of more datasets finds the others with the API.
     let mut own = app.datasets().list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
     let are_all = own.len() < limits::LISTED_DATASETS;
     let wanted = q.to_lowercase();
@@ -190,11 +184,11 @@ async fn own(
         cards.push(Card::new(dataset, version.map(|version| (version.file.clone(), version.created_at)), now));
     }
     add_examples(app, &mut cards).await?;
-    Ok(Own {
+    Ok(OwnDatasets {
         cards,
         previous: (from > 0).then(|| at(from.saturating_sub(OWN))),
         next: (all - from > OWN).then(|| at(from + OWN)),
-        number: figures::grouped(all as u64) + if are_all { "" } else { " or more" },
+        number: format::grouped(all as u64) + if are_all { "" } else { " or more" },
     })
 }
 

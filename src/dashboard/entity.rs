@@ -1,4 +1,4 @@
-//! `…/entity/{position}`: one entity of a version as a tree. Positions count from 0, as those of edits do.
+//! `…/entity/{position}`: one entity of a version as a tree. Positions start at 0.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::http::header::REFERER;
 use axum::response::Response;
 use strata_encode::ContentCoding;
-use strata_http::error::HttpError;
 use strata_http::visit::BaseUrl;
 use strata_service::AuthorizedRead;
 use strata_types::limits::PAGE_BYTES;
@@ -16,36 +15,35 @@ use url::Url;
 
 use super::alternates::OF_VERSION;
 use super::browse::{Entities, PAGE, numbered};
-use super::opened::{Heading, Tab, open};
-use super::place::{Place, Position};
+use super::context::{Heading, Tab, open};
 use super::query::Query;
 use super::tree::Tree;
-use super::visit::{Reply, Shell, Visit, render};
-use super::{closed, figures};
+use super::urls::{Place, Position};
+use super::visit::{PageResult, Shell, Visit, render};
+use super::{format, unavailable};
 
 #[derive(Template)]
 #[template(path = "entity.html")]
 struct EntityPage {
     shell: Shell,
     heading: Heading,
-    /// The page of entities from which one came, or else one that has this entity.
+    /// The page of entities that has the link to this one, or one that has this entity.
     back: String,
     position: u64,
     entities: u64,
-    /// `None` where it is too large.
+    /// `None` if the entity is too large.
     tree: Option<Tree>,
     api: String,
     api_href: Option<String>,
     download: String,
-    /// The editor, for the owner: in the alternate, or in what becomes one.
     edit: String,
 }
 
 pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(closed::or_told(visit, Tab::Data, entity))).await
+    visit.build(|visit| Box::pin(unavailable::or_told(visit, Tab::Data, entity))).await
 }
 
-async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
+async fn entity(visit: &mut Visit) -> PageResult {
     let uri = visit.head.uri.clone();
     visit.query(&[])?;
     let (place, rest) = Place::parse(uri.path())?;
@@ -67,7 +65,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let answer = visit.app.reads().respond(read, ContentCoding::Identity).await?;
     let found = Entities::take(answer.body, PAGE_BYTES).await?;
     let tree = found.iter().next().map(Tree::new);
-    // The one that is shown, whatever becomes active.
+    // Links name the version, since another one can become active.
     let place = numbered(&place, opened.version.number);
     let read = Query::default().and("offset", position).and("limit", 1);
     let api = read.at(&place.api());
@@ -86,7 +84,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let page = EntityPage {
         shell: visit.shell(format!("Entity at position {position}, {}", opened.title())),
-        heading: Heading { browse, ..Heading::of(visit, &opened, &place, Tab::Data) },
+        heading: Heading { browse, ..Heading::new(visit, &opened, &place, Tab::Data) },
         back,
         position,
         entities,
@@ -99,7 +97,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(StatusCode::OK, &page)
 }
 
-/// The page of entities of this dataset from which one came, as the browser says, and what was asked for there.
+/// The page of entities of this dataset that has the link to this page, and its query string.
 fn came_from(visit: &Visit, place: &Place) -> Option<(Place, Query)> {
     let referer = visit.head.headers.get(REFERER)?.to_str().ok()?;
     let url = Url::parse(referer).ok()?;

@@ -1,17 +1,16 @@
-//! How the numbers of a path are spread: exact counts of entities in ranges of equal width. Each is what a read counts
-//! whose page a click opens.
+//! The histogram of a path's numbers: exact counts of entities in ranges of equal width, each with a link to its entities.
 
 use strata_format::profile::{PathRecord, ValueRecord};
 use strata_http::error::HttpError;
 use strata_service::Admitted;
 use strata_types::path::Path;
 
-use super::figures;
-use super::place::Place;
+use super::format;
 use super::query::Query;
+use super::urls::Place;
 use super::visit::Visit;
 
-/// About how many ranges there are; two more at most, where the ends are no round numbers.
+/// The approximate number of ranges; at most two more if the ends are not round numbers.
 const RANGES: f64 = 10.0;
 
 /// Digits before which a number is written without an exponent.
@@ -19,17 +18,17 @@ const PLAIN_DIGITS: i32 = 15;
 const MIN_PLAIN_EXPONENT: i32 = -PLAIN_DIGITS;
 
 pub(super) struct Range {
-    /// `0 to 10`: the second is not in it.
+    /// For example, `0 to 10`, without 10.
     pub(super) text: String,
     pub(super) href: String,
     pub(super) count: u64,
 }
 
-/// Whether the numbers of a path can be counted by ranges: they have a column for it, and one at most is in an entity.
+/// Whether the numbers of a path can be counted by ranges: they have an indexed column, and an entity has at most one.
 pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     match record {
         _ if record.types.number == 0 => Err("The path has no numbers."),
-        _ if !has_ranges(record) => {
+        _ if edges(record).is_none() => {
             Err("The numbers are all equal, too close together, or too far apart for ranges of equal width.")
         }
         _ if record.fans_out => Err("The path is in an array, so one entity might be in several ranges."),
@@ -38,11 +37,7 @@ pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     }
 }
 
-pub(super) fn has_ranges(record: &PathRecord) -> bool {
-    edges(record).is_some()
-}
-
-/// Counts the numbers of a path by ranges: one query, which is admitted as a read, looks at the path's column once.
+/// Counts the numbers of a path by ranges in one scan of its column, which is admitted as a read.
 pub(super) async fn count(
     visit: &Visit,
     admitted: &Admitted,
@@ -54,8 +49,8 @@ pub(super) async fn count(
     let counted = visit.app.reads().numbers_not_below(admitted, &path, edges.clone()).await?;
     let counts = counted.unwrap_or_default();
     let ranges = edges.windows(2).zip(counts.windows(2)).map(|(ends, counts)| {
-        let ([from, to], [from_on, to_on]) = (ends, counts) else { return None };
-        // An entity has one number at most at such a path.
+        let [from, to] = ends else { return None };
+        let [from_on, to_on] = counts else { return None };
         let count = from_on.saturating_sub(*to_on);
         Some(Range { text: between(from, to), href: page_of(&record.path, from, to, place), count })
     });
@@ -63,18 +58,16 @@ pub(super) async fn count(
 }
 
 pub(super) fn between(from: &str, to: &str) -> String {
-    format!("{} to {}", figures::grouped_decimal(from), figures::grouped_decimal(to))
+    format!("{} to {}", format::grouped_decimal(from), format::grouped_decimal(to))
 }
 
-/// The page of the entities whose number at a path is in a range.
 pub(super) fn page_of(path: &str, from: &str, to: &str, place: &Place) -> String {
     let query = Query::default().and("filter_gte", format!("{path}:{from}")).and("filter_lt", format!("{path}:{to}"));
     query.at(&place.browse())
 }
 
-/// The ends of the ranges of a path, from the least number to beyond the greatest; `None` where that is one number, or
-/// none that can be told.
-fn edges(record: &PathRecord) -> Option<Vec<String>> {
+/// The ends of the ranges of a path.
+pub(super) fn edges(record: &PathRecord) -> Option<Vec<String>> {
     let number = |value: &Option<ValueRecord>| -> Option<f64> {
         let value = value.as_ref().filter(|value| !value.cut)?;
         value.value.to_string().trim_matches('"').parse().ok()
@@ -93,7 +86,7 @@ fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
     let power = 10f64.powf(exponent);
     let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= width).unwrap_or(10.0);
     let [first, last] = [min, max].map(|end| (end / (times * power)).floor());
-    // Beyond, neighbours are no longer told apart.
+    // Larger neighbors would be equal.
     if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= RANGES + 1.0) {
         return None;
     }
@@ -121,13 +114,6 @@ fn decimal(number: i64, exponent: i32) -> String {
         }
         _ => format!("{sign}{digits}e{exponent}"),
     }
-}
-
-/// What is said of numbers that no range has counted.
-pub(super) fn outside(ranges: &[Range], numbers: u64) -> Option<String> {
-    let counted: u64 = ranges.iter().map(|range| range.count).sum();
-    let left = numbers.saturating_sub(counted);
-    (left > 0).then(|| format!("{} outside these ranges.", figures::counted(left, "number is", "numbers are")))
 }
 
 #[cfg(test)]

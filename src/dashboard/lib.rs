@@ -1,76 +1,46 @@
 //! The dashboard: pages for people, at `/` and below `/ui/` (docs/guides/dashboard.md).
 //!
-//! Pages are made on the server and work without scripts. Their handlers call the same functions of `service` as the
+//! The server renders the pages, which work without scripts. Their handlers call the same functions of `service` as the
 //! operations do, and share the parsers of `http`: the query string of a page of entities is that of a read. Reads by
-//! pages are counted and admitted as reads are. A private dataset is to all but its owner what a missing one is.
+//! pages are counted and admitted as reads are. Only its owner can tell a private dataset from a missing one.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | `catalogue` | `/`: the datasets that owners list, and the visitor's own |
-//! | `session` | signing in and out |
-//! | `account` | the visitor's sessions, tokens and password |
-//! | `diff/` | what two versions, or a version and its alternate, differ in |
-//! | `alternates/` | the alternate of a version, edited by its owner |
-//! | `created` | a new dataset, and one that begins with another's newest version |
-//! | `settings` | what an owner says of a dataset, its source, its index, its private key |
-//! | `refresh/` | refreshes: now, by a file, by schedule, by ping; how far one is, and those before |
-//! | `webhook/` | the webhook of a dataset, what was sent, how a signature is checked |
-//! | `usage` | how much a dataset is read |
-//! | `browse/` | a version's entities: table, JSON, form, fields, file, the same query for other tools |
-//! | `entity` | one entity as a tree |
-//! | `explain` | what the service does for a read, for the owner |
-//! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
-//! | `closed` | why a version cannot be shown, for the owner |
-//! | `versions` | the versions of a dataset, and what its owner does with them |
-//! | `compared/` | two entities side by side |
-//! | `opened` | the dataset and the version that a page is about |
-//! | `api` | the API reference |
-//! | `acting` | what the handlers of forms have in common |
-//! | `visit` | a request for a page, and its answer: shell, headers, errors |
-//! | `forms` | the tokens of forms |
-//! | `assets` | the style sheet, and the script of the island |
-//! | `island/` | the source of that script, in TypeScript |
-//! | `place`, `query` | where pages are, positions of entities, and query strings |
-//! | `tree`, `shown`, `marks`, `figures` | values, texts, hits of keywords and numbers for people |
-//!
-//! Each uses only what stands below it.
+//! Each file of this folder is a page, or what pages share: `visit` is a request for a page and its response,
+//! `form_handling` a form that was sent, `safe_text` and `highlight` are texts as HTML.
 
 mod account;
-mod acting;
 mod alternates;
 mod api;
 mod assets;
 mod browse;
 mod catalogue;
-mod closed;
-mod compared;
-mod created;
+mod context;
 mod diff;
 mod entity;
+mod entity_diff;
 mod explain;
-mod figures;
-mod forms;
+mod form_handling;
+mod form_tokens;
+mod format;
+mod highlight;
 mod histogram;
-mod marks;
-mod opened;
-mod place;
+mod new_dataset;
 mod profile;
 mod query;
 mod refresh;
+mod safe_text;
 mod session;
 mod settings;
-mod shown;
 mod tree;
+mod unavailable;
+mod urls;
 mod usage;
 mod versions;
 mod visit;
 mod webhook;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::Method;
-use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
@@ -80,12 +50,12 @@ use strata_http::{self as http, ServeError};
 use strata_service::App;
 use tokio::net::TcpListener;
 
-use self::visit::{Posted, Reply, Visit};
+use self::visit::{PageResult, Posted, Reply, Visit};
 
 /// The operations and, unless the configuration says otherwise, the pages, as one tower service.
 pub fn router(app: App) -> Router {
     let pages = match app.config().server.dashboard {
-        true => Pages { routes: pages(), unknown: Some(|app, head, error| Box::pin(unknown(app, head, error))) },
+        true => Pages { routes: pages(), unknown: Some(|app, head, error| Box::pin(visit::unknown(app, head, error))) },
         false => Pages::default(),
     };
     http::router::with_pages(app, pages)
@@ -111,7 +81,9 @@ static PAGES: &[Page] = &[
         get(|visit: Visit| visit.respond(account::confirm)).post(|form: Posted| form.respond(account::act))
     }),
     ("/ui/account/{action}", || post(|form: Posted| form.respond(account::act))),
-    ("/ui/new", || get(|visit: Visit| visit.respond(created::show)).post(|form: Posted| form.respond(created::act))),
+    ("/ui/new", || {
+        get(|visit: Visit| visit.respond(new_dataset::show)).post(|form: Posted| form.respond(new_dataset::act))
+    }),
     ("/ui/api", || get(|visit: Visit| visit.respond(api::index))),
     ("/ui/api/", || get(|visit: Visit| visit.respond(api::index))),
     ("/ui/api/{resource}", || get(|visit: Visit| visit.respond(api::show))),
@@ -122,7 +94,8 @@ static PAGES: &[Page] = &[
     ("/ui/{dataset_id}/{name_slug}/versions", || get(|visit: Visit| visit.respond(versions::show))),
     ("/ui/{dataset_id}/{name_slug}/diff", || get(|visit: Visit| visit.build(|visit| Box::pin(diff::show(visit))))),
     ("/ui/{dataset_id}/{name_slug}/clone", || {
-        get(|visit: Visit| visit.respond(created::show_clone)).post(|form: Posted| form.respond(created::act_clone))
+        get(|visit: Visit| visit.respond(new_dataset::show_clone))
+            .post(|form: Posted| form.respond(new_dataset::act_clone))
     }),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || get(|visit: Visit| visit.respond(alternates::show))),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", || get(alternates::form).post(alternates::act)),
@@ -182,40 +155,19 @@ async fn no_page(State(app): State<App>, head: Parts) -> Response {
     read_page(app, head, async |_: &mut Visit| Err(HttpError::NoSuchPath)).await
 }
 
-/// A page of a route that takes all methods. Those that do not read find what they find without pages: a path that does
-/// not exist.
-async fn read_page(app: App, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>) -> Response {
+/// A page of a route that takes all methods, since a route for GET would name GET in `Allow`. Other methods than GET and
+/// HEAD get the response that they get without pages.
+async fn read_page(app: App, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> PageResult) -> Response {
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return HttpError::NoSuchPath.into_response();
     }
-    let is_head = head.method == Method::HEAD;
-    let response = match Visit::begin(app, head).await {
+    match Visit::begin(app, head).await {
         Ok(visit) => visit.respond(page).await,
         Err(response) => *response,
-    };
-    if is_head { without_body(response) } else { response }
+    }
 }
 
-/// What lies above all pages leads to the first one.
+/// The path above all pages leads to the first one.
 async fn above(State(app): State<App>, head: Parts) -> Response {
-    match head.method {
-        Method::GET | Method::HEAD => Visit::begin_and_answer(app, head, Ok(Reply::SeeOther("/".to_owned()))).await,
-        _ => HttpError::NoSuchPath.into_response(),
-    }
-}
-
-/// A path or a method that neither a page nor an operation has, for who asks for HTML.
-async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
-    match head.method {
-        Method::HEAD => without_body(visit::unknown(app, head, error).await),
-        _ => visit::unknown(app, head, error).await,
-    }
-}
-
-/// As the router answers HEAD where a route takes GET alone. Such a route would name GET in `Allow` to all others.
-fn without_body(mut response: Response) -> Response {
-    if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
-        response.headers_mut().insert(CONTENT_LENGTH, length.into());
-    }
-    response.map(|_| Body::empty())
+    read_page(app, head, async |_: &mut Visit| Ok(Reply::SeeOther("/".to_owned()))).await
 }

@@ -1,4 +1,4 @@
-//! `…/profile`: what the paths of a version hold, with pictures of their frequent values.
+//! `…/profile`: the paths of a version, with charts of their frequent values.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -8,34 +8,31 @@ use strata_http::error::HttpError;
 use strata_service::{Admitted, ReadError};
 use strata_types::version::VersionSelector;
 
-use super::acting::own;
 use super::browse::value_text;
+use super::context::{Heading, Tab, open};
+use super::form_handling::own;
 use super::histogram::{self, Range};
-use super::opened::{Heading, Tab, open};
-use super::place::Place;
 use super::query::{Query, invalid_text};
-use super::shown::{Sentence, Shown};
-use super::visit::{Reply, Shell, Visit, render};
-use super::{closed, figures};
+use super::safe_text::{SafeText, Sentence};
+use super::urls::Place;
+use super::visit::{PageResult, Shell, Visit, render};
+use super::{format, unavailable};
 
 const PAGE: usize = 60;
 
 /// Characters of a path and of a value.
 const CHARACTERS: usize = 100;
 
-/// Characters of what paths are searched for.
 const SEARCHED: usize = 200;
 
-/// Ranges of the numbers of a path, at most.
 const RANGES: usize = 16;
 
 /// The parameter that names the path whose numbers are counted.
 const HISTOGRAM: &str = "histogram";
 
-/// Where it is on its page.
 const ANCHOR: &str = "#histogram";
 
-/// The width of a full bar in the units of its picture.
+/// The width of a full bar in the units of its chart.
 const WIDTH: u64 = 1_000;
 
 #[derive(Template)]
@@ -48,9 +45,9 @@ struct ProfilePage<'a> {
     file_bytes: String,
     q: String,
     problem: Option<String>,
-    /// That there is no path for a histogram.
+    /// Says that the path of the histogram does not exist.
     no_path: Option<Sentence>,
-    /// Whether a path is shown alone, because its numbers are counted.
+    /// Whether only the path of the histogram is shown.
     is_one: bool,
     summary: String,
     left_out: bool,
@@ -65,7 +62,7 @@ struct ProfilePage<'a> {
 struct PathCard<'a> {
     id: usize,
     record: &'a PathRecord,
-    path: Shown,
+    path: SafeText,
     /// The page of the entities with null there.
     nulls: Option<String>,
     ranges: Vec<ValueRange>,
@@ -77,18 +74,17 @@ struct PathCard<'a> {
     spread: Spread,
 }
 
-/// The minimum and the maximum of the values of a type.
 struct ValueRange {
     name: &'static str,
-    min: Shown,
-    max: Shown,
+    min: SafeText,
+    max: SafeText,
     estimated: bool,
 }
 
 #[derive(Default)]
 struct Spread {
     href: Option<String>,
-    /// Why it cannot be.
+    /// Why there is no histogram.
     why_not: Option<&'static str>,
     ranges: Vec<Range>,
     most: u64,
@@ -96,78 +92,80 @@ struct Spread {
 }
 
 impl Spread {
-    /// The way to that of a path; or why there is none, if its numbers are shown in no other way.
-    fn of(record: &PathRecord, place: &Place) -> Spread {
+    /// The link to the histogram of a path; or why there is none, if its numbers are shown in no other way.
+    fn new(record: &PathRecord, place: &Place) -> Spread {
         match histogram::can_be_counted(record) {
             Ok(()) => {
                 let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.page("profile")) + ANCHOR);
                 Spread { href, ..Spread::default() }
             }
             Err(why) => {
-                let is_told = record.types.number > 0 && record.number_bins.is_none() && histogram::has_ranges(record);
+                let is_told =
+                    record.types.number > 0 && record.number_bins.is_none() && histogram::edges(record).is_some();
                 Spread { why_not: is_told.then_some(why), ..Spread::default() }
             }
         }
     }
 
-    /// That of these ranges, of so many numbers, each in an entity of its own.
     fn counted(ranges: Vec<Range>, numbers: u64) -> Spread {
+        let counted: u64 = ranges.iter().map(|range| range.count).sum();
+        let left = numbers.saturating_sub(counted);
+        let outside = || format!("{} outside these ranges.", format::counted(left, "number is", "numbers are"));
         Spread {
             most: ranges.iter().map(|range| range.count).max().unwrap_or(0),
-            outside: histogram::outside(&ranges, numbers),
+            outside: (left > 0).then(outside),
             ranges,
             ..Spread::default()
         }
     }
 }
 
-/// A frequent value, or a range of lengths, as a bar.
+/// A frequent value, or a range of lengths or numbers.
 struct Bar {
-    value: Shown,
+    value: SafeText,
     href: Option<String>,
     count: u64,
-    /// The number that is 100 %.
+    /// 100 %.
     all: u64,
-    /// The number of the longest bar.
+    /// The count of the longest bar.
     most: u64,
 }
 
 pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(closed::or_told(visit, Tab::Profile, profile))).await
+    visit.build(|visit| Box::pin(unavailable::or_told(visit, Tab::Profile, profile))).await
 }
 
-struct Seen {
-    /// The dataset and the version, in the title.
+struct ProfileContext {
     name: String,
     selector: VersionSelector,
-    /// `None` where the dataset is frozen: its owner sees the profile, and nobody reads.
+    /// `None` if the dataset is frozen: its owner sees the profile, but reads are refused.
     admitted: Option<Admitted>,
     heading: Heading,
 }
 
-async fn seen(visit: &mut Visit, place: &Place) -> Result<Seen, HttpError> {
+async fn seen(visit: &mut Visit, place: &Place) -> Result<ProfileContext, HttpError> {
     match open(visit, place, place.alt).await {
-        Ok(opened) => Ok(Seen {
+        Ok(opened) => Ok(ProfileContext {
             name: opened.title(),
             selector: VersionSelector::Number(opened.version.number),
-            heading: Heading::of(visit, &opened, place, Tab::Profile),
+            heading: Heading::new(visit, &opened, place, Tab::Profile),
             admitted: Some(opened.admitted),
         }),
         Err(error @ HttpError::Read(ReadError::Frozen)) => {
             let Ok(own) = own(visit).await else { return Err(error) };
             let dataset = &own.view.dataset;
-            Ok(Seen {
+            Ok(ProfileContext {
                 name: dataset.name.as_str().to_owned(),
                 selector: place.selector,
                 admitted: None,
-                heading: Heading::around(visit, dataset, place, Tab::Profile),
+                heading: Heading::for_dataset(visit, dataset, place, Tab::Profile),
             })
         }
         Err(error) => Err(error),
     }
 }
 
-async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
+async fn profile(visit: &mut Visit) -> PageResult {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
     let query = visit.query(&["q", "from", HISTOGRAM])?;
@@ -195,7 +193,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         0 => base.at(&place.page("profile")),
         from => base.with("from", from).at(&place.page("profile")),
     };
-    let of = figures::counted(matching.len() as u64, "path", "paths");
+    let of = format::counted(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
         (0, _) if one.is_some() => "Path not found.".to_owned(),
         (0, _) if is_too_long => "No paths were searched.".to_owned(),
@@ -205,15 +203,15 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         },
         (0, _) => "No paths contain this text.".to_owned(),
         (all, shown) if all == shown => of,
-        (_, 0) => format!("There is no path number {} ({of} in total).", figures::grouped(asked_from as u64 + 1)),
+        (_, 0) => format!("There is no path number {} ({of} in total).", format::grouped(asked_from as u64 + 1)),
         _ => format!("{} to {to} of {of}", from + 1),
     };
-    // No link leads to a read that is refused.
+    // There are no links to reads that are refused.
     let reads = seen.admitted.as_ref().map(|_| &place);
     let cards = matching[from..to].iter().enumerate();
     let cards = cards.map(|(index, record)| card(from + index, record, contents.entities, reads));
     let mut paths: Vec<PathCard> = cards.collect();
-    // Counting looks at all numbers of a path, so it is done for one, when it is asked for.
+    // Counting scans all numbers of a path, so it is done for one path, on demand.
     if let (Some(_), [record], [card], Some(admitted)) =
         (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
     {
@@ -232,9 +230,9 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let is_wrong = is_too_long || no_path.is_some();
     let title = match one {
         _ if is_wrong => "Error: Profile".to_owned(),
-        Some(one) => format!("Histogram of {}", Shown::short(one, CHARACTERS).text),
+        Some(one) => format!("Histogram of {}", SafeText::short(one, CHARACTERS).text),
         None if q.is_empty() => "Profile".to_owned(),
-        None => format!("Profile: {}", Shown::short(&q, CHARACTERS).text),
+        None => format!("Profile: {}", SafeText::short(&q, CHARACTERS).text),
     };
     let page = ProfilePage {
         is_one: one.is_some(),
@@ -244,8 +242,8 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
             ..seen.heading
         },
         entities: contents.entities,
-        document_bytes: figures::size(contents.document_bytes),
-        file_bytes: figures::size(found.file_size_bytes),
+        document_bytes: format::size(contents.document_bytes),
+        file_bytes: format::size(found.file_size_bytes),
         summary,
         no_path,
         problem: is_too_long.then(|| format!("The search text is longer than {SEARCHED} characters.")),
@@ -260,14 +258,14 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
-/// A path, with links to reads if `reads` is the version that they read.
+/// A path, with links to reads of the version `reads`.
 fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Place>) -> PathCard<'a> {
     let named = !record.path.is_empty();
     let filter = |value: &str| {
         let place = reads.filter(|_| named)?;
         Some(Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
     };
-    // Outside of arrays, a value stands once in each of its entities.
+    // Outside of arrays, an entity contains a value once.
     let whole = match record.fans_out {
         true => record.types.boolean + record.types.number + record.types.string,
         false => entities,
@@ -275,14 +273,14 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Pla
     let top = record.top.iter().map(|top| {
         let text = value_text(&top.value);
         let href = if top.cut { None } else { filter(&text) };
-        Bar { value: Shown::beginning(&text, CHARACTERS, top.cut), href, count: top.count, all: whole, most: whole }
+        Bar { value: SafeText::beginning(&text, CHARACTERS, top.cut), href, count: top.count, all: whole, most: whole }
     });
-    let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
+    let value = |record: &ValueRecord| SafeText::beginning(&value_text(&record.value), CHARACTERS, record.cut);
     let number = |record: &ValueRecord| match record.cut {
-        false => Shown::new(&figures::grouped_decimal(&value_text(&record.value)), CHARACTERS),
+        false => SafeText::new(&format::grouped_decimal(&value_text(&record.value)), CHARACTERS),
         true => value(record),
     };
-    let between = |name, ends: [&'a Option<ValueRecord>; 2], shown: &dyn Fn(&ValueRecord) -> Shown| {
+    let between = |name, ends: [&'a Option<ValueRecord>; 2], shown: &dyn Fn(&ValueRecord) -> SafeText| {
         let (min, max) = ends[0].as_ref().zip(ends[1].as_ref())?;
         let estimated = min.estimated || max.estimated;
         Some(ValueRange { name, min: shown(min), max: shown(max), estimated })
@@ -294,17 +292,17 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Pla
     PathCard {
         id,
         record,
-        path: if named { Shown::new(&record.path, CHARACTERS) } else { Shown::new("(no name)", CHARACTERS) },
+        path: if named { SafeText::new(&record.path, CHARACTERS) } else { SafeText::new("(no name)", CHARACTERS) },
         nulls: filter("null"),
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
         numbers: numbers(record, reads),
-        spread: reads.map(|place| Spread::of(record, place)).unwrap_or_default(),
+        spread: reads.map(|place| Spread::new(record, place)).unwrap_or_default(),
     }
 }
 
-/// What is said of the frequent values of a path: by what they are counted, and of what their percentages are.
+/// The caption of the frequent values of a path.
 fn frequent(record: &PathRecord) -> String {
     let (by, of) = match record.fans_out {
         true => ("by number of occurrences in arrays", "all strings, numbers, and booleans"),
@@ -314,30 +312,28 @@ fn frequent(record: &PathRecord) -> String {
     format!("Frequent values {by}{estimated} (% of {of})")
 }
 
-/// The strings of a path by their length, from the shortest to the longest; none where they were not counted. A filter
-/// finds the empty ones, and no other length.
+/// The strings of a path by their length. A filter finds the empty ones, but no other length.
 fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
     let counts = &record.string_lengths;
     let most = counts.iter().copied().max().unwrap_or(0);
     let counts = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0);
     let bars = counts.map(|(place, count)| {
         let range = lengths_at(place);
-        let [first, last] = [range.start(), range.end()].map(|length| figures::grouped(*length));
-        let value = Shown::whole(&if first == last { first } else { format!("{first} to {last}") });
+        let [first, last] = [range.start(), range.end()].map(|length| format::grouped(*length));
+        let value = SafeText::whole(&if first == last { first } else { format!("{first} to {last}") });
         Bar { value, href: empty.clone().filter(|_| place == 0), count, all: record.types.string, most }
     });
     bars.collect()
 }
 
-/// The numbers of a path by their range, from the least to the greatest; none where they were not counted. Where an
-/// entity may have several, no filter finds those of one range alone.
+/// The numbers of a path by their range. In arrays, no filter finds those of one range.
 fn numbers(record: &PathRecord, reads: Option<&Place>) -> Vec<Bar> {
     let Some(bins) = &record.number_bins else { return Vec::new() };
     let ranges = bins.ranges(RANGES);
     let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
     let reads = reads.filter(|_| !record.path.is_empty() && !record.fans_out);
     let bar = |range: &NumberRange| {
-        let value = Shown::whole(&histogram::between(&range.from, &range.to));
+        let value = SafeText::whole(&histogram::between(&range.from, &range.to));
         let place = reads.filter(|_| range.is_exact);
         let href = place.map(|place| histogram::page_of(&record.path, &range.from, &range.to, place));
         Bar { value, href, count: range.count, all: record.types.number, most }
@@ -345,7 +341,7 @@ fn numbers(record: &PathRecord, reads: Option<&Place>) -> Vec<Bar> {
     ranges.iter().map(bar).collect()
 }
 
-/// The width of a bar: nothing only where there is nothing.
+/// The width of a bar, which is visible unless its part is 0.
 fn width(part: u64, whole: u64) -> u64 {
     let share = u128::from(part) * u128::from(WIDTH) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(WIDTH).clamp(u64::from(part > 0) * 4, WIDTH)

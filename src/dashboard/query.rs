@@ -1,4 +1,4 @@
-//! The query string of a page, from which those of its links are made.
+//! The query string of a page, from which its links are derived.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use strata_http::error::HttpError;
 use strata_http::visit::quoted;
 
-/// What is escaped: all but what stands for itself in a query string, in a shell's quotes, and in programs.
+/// All characters that are special in a query string, in a shell's quotes, or in programs.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b',').remove(b'/');
 
@@ -16,7 +16,7 @@ const ESCAPED: &AsciiSet =
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// That of a URL. Pairs without a name and a value do not count.
+    /// Parses the query string of a URL, without pairs that have neither name nor value.
     pub(super) fn parse(text: Option<&str>) -> Query {
         let pairs = form_urlencoded::parse(text.unwrap_or_default().as_bytes()).into_owned();
         Query(pairs.filter(|(name, value)| !(name.is_empty() && value.is_empty())).collect())
@@ -26,7 +26,7 @@ impl Query {
         self.all(name).next()
     }
 
-    /// The value of a parameter of a page, which is given once at most; 400 for a second one.
+    /// The value of a parameter of a page; 400 for a second one.
     pub(super) fn once(&self, name: &str) -> Result<Option<&str>, HttpError> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
@@ -52,12 +52,11 @@ impl Query {
         }
     }
 
-    /// Whether a parameter is true, as reads have it.
     pub(super) fn is_true(&self, name: &str) -> bool {
         self.first(name).is_some_and(is_true)
     }
 
-    /// The names that are none of these, each once.
+    /// All other names, each once.
     pub(super) fn others(&self, names: &[&str]) -> Vec<&str> {
         let mut seen: HashSet<&str> = names.iter().copied().collect();
         self.0.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name)).collect()
@@ -71,7 +70,7 @@ impl Query {
         &self.0
     }
 
-    /// With this value instead of all that the name has.
+    /// Replaces all values of a name.
     pub(super) fn with(&self, name: &str, value: impl ToString) -> Query {
         self.without(&[name]).and(name, value)
     }
@@ -85,14 +84,13 @@ impl Query {
         Query(self.0.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect())
     }
 
-    /// Without the pair of this place.
     pub(super) fn without_place(&self, place: usize) -> Query {
         let mut query = self.clone();
         query.0.remove(place);
         query
     }
 
-    /// With other pairs in the place of some.
+    /// Replaces the pairs for which `other` returns one.
     pub(super) fn mapped(&self, other: impl Fn(&str, &str) -> Option<(String, String)>) -> Query {
         Query(self.0.iter().map(|pair| other(&pair.0, &pair.1).unwrap_or_else(|| pair.clone())).collect())
     }
@@ -126,12 +124,12 @@ pub(super) fn whole_number(text: &str) -> Option<u64> {
     has_digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Whether a value of a parameter is true, as reads have it.
+/// Whether reads take the value of a parameter as true.
 pub(super) fn is_true(value: &str) -> bool {
     value == "1" || value.eq_ignore_ascii_case("true")
 }
 
-/// That a page does not take this value of a parameter, in the words of reads.
+/// The error for an invalid value of a parameter, in the words of reads.
 pub(super) fn invalid(name: &str, value: &str, problem: &str, valid: &str) -> HttpError {
     HttpError::Invalid { status: StatusCode::BAD_REQUEST, text: invalid_text(name, value, problem, valid) }
 }
@@ -145,33 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_of_pages_are_checked() {
-        let told = |error: HttpError| match error {
-            HttpError::Invalid { status, text } if status == 400 => text,
-            error => panic!("{error:?}"),
-        };
-        let number = |query: &str| Query::parse(Some(query)).number("n").map_err(told);
-        assert_eq!(number(""), Ok(None));
-        assert_eq!(number("n=007"), Ok(Some(7)));
-        for (query, problem) in [
-            ("n=", "parameter n: \"\" is not a whole number"),
-            ("n=-1", "parameter n: \"-1\" is not a whole number"),
-            ("n=+1", "parameter n: \" 1\" is not a whole number"),
-            ("n=99999999999999999999", "is too large; valid: decimal digits only, from 0 to 18446744073709551615."),
-            ("n=1&n=1", "parameter n: \"1\" is a second value; valid: n given at most once."),
-        ] {
-            let text = number(query).expect_err(query);
-            assert!(text.contains(problem), "{query}: {text}");
-        }
-        let chosen = Query::parse(Some("view=xml&a=1&b=2&a=3"));
-        let text = told(chosen.one_of("view", &["table", "json"]).expect_err("a wrong one"));
-        assert_eq!(text, "Invalid query: parameter view: \"xml\" is not valid; valid: table, json.");
-        assert_eq!(chosen.one_of("b", &["2"]).map_err(told), Ok(Some("2")));
-        assert_eq!(chosen.others(&["view"]), ["a", "b"]);
-    }
-
-    #[test]
-    fn links_keep_what_they_do_not_change_and_quote_nothing_unescaped() {
+    fn query_string_is_escaped_and_keeps_its_order() {
         let query = Query::parse(Some("filter=a:1&&filter=b%26:%22'&offset=3&x=%F0%9F%A6%80+%3c"));
         assert_eq!(query.to_string(), "filter=a:1&filter=b%26:%22%27&offset=3&x=%F0%9F%A6%80%20%3C");
         assert_eq!(query.with("offset", 7).to_string(), "filter=a:1&filter=b%26:%22%27&x=%F0%9F%A6%80%20%3C&offset=7");

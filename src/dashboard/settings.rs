@@ -1,8 +1,8 @@
-//! `…/settings`: what an owner says of a dataset, where its entities come from, which of its paths are indexed, and its
-//! private key. A secret is shown when it is asked for, in the answer to that form and on no other page.
+//! `…/settings`: the description, the source, the index and the private key of a dataset. A secret is shown only in the
+//! response to the form that requests it.
 //!
-//! A form holds what its fields were when it was made ([`WAS`]), and only what was changed in it is saved. So an old
-//! page takes back nothing that was saved since.
+//! A form contains the former values of its fields ([`WAS`]), and only changed values are saved. An old page therefore
+//! does not revert what was saved since.
 
 use askama::Template;
 use axum::body::Body;
@@ -16,24 +16,21 @@ use strata_types::index::IndexSettings;
 use strata_types::path::Path;
 use strata_types::source::SourceFormat;
 
-use super::acting::{
-    Own, Problem, Question, Sent, asked, invalid_field, not_the_form, own, problem, received_of_owner,
+use super::context::{Heading, Tab};
+use super::form_handling::{
+    OwnerContext, Problem, Question, SubmittedForm, asked, invalid_field, not_the_form, own, problem, received_of_owner,
 };
-use super::opened::{Heading, Tab};
-use super::place::DatasetPlace;
 use super::refresh::shown_url;
-use super::visit::{Reply, Shell, Visit, render};
+use super::urls::DatasetPlace;
+use super::visit::{PageResult, Reply, Shell, Visit, render};
 
-/// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
 
-/// The field with what the others were, as JSON.
+/// The field with the former values of the others, as JSON.
 const WAS: &str = "was";
 
-/// What is said of a URL where entities are sent.
 pub(super) const URL_UNCHOSEN: &str = "to use this URL, choose “Fetch from this URL”; otherwise, clear this field";
 
-/// Where entities come from, as the form names it.
 pub(super) const FROM: [&str; 2] = ["push", "url"];
 
 #[derive(Template)]
@@ -41,18 +38,15 @@ pub(super) const FROM: [&str; 2] = ["push", "url"];
 struct SettingsPage {
     shell: Shell,
     heading: Heading,
-    said: Said,
+    said: Flash,
     about: AboutForm,
-    /// What the fields of the forms were.
     was: [String; 3],
-    /// The private key, where it was asked for.
     key: Option<String>,
     source: SourceForm,
     index: IndexForm,
     empty: bool,
 }
 
-/// What an owner says of a dataset, here and when it is made.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct AboutForm {
     pub(super) name: String,
@@ -66,7 +60,7 @@ pub(super) struct AboutForm {
 struct SourceForm {
     pushed: bool,
     url: String,
-    /// The URL without what may be a key in it, where only that is shown.
+    /// The URL without parts that might be a key, if only that is shown.
     #[serde(skip)]
     hidden: Option<String>,
     format: String,
@@ -81,10 +75,9 @@ struct IndexForm {
     never: String,
 }
 
-/// What is shown besides the settings; what was typed, where it was not taken.
+/// Parts of the page that depend on the form that was sent.
 #[derive(Default)]
-struct Said {
-    status: StatusCode,
+struct Flash {
     notice: Option<&'static str>,
     problem: Problem,
     key: bool,
@@ -92,23 +85,17 @@ struct Said {
     about: Option<AboutForm>,
     source: Option<SourceForm>,
     index: Option<IndexForm>,
-    /// What the fields of that form were.
     was: Option<String>,
 }
 
-/// What the fields of a form were, by the form; 400 where it is not what a page has put there.
-fn was<F: DeserializeOwned>(sent: &Sent) -> Result<Option<F>, HttpError> {
+/// The former values of a form's fields.
+fn was<F: DeserializeOwned>(sent: &SubmittedForm) -> Result<Option<F>, HttpError> {
     let Some(was) = sent.fields.first(WAS) else { return Ok(None) };
     serde_json::from_str(was).map(Some).map_err(|_| not_the_form("the field \"was\" has an invalid value"))
 }
 
-/// A value that was set, if it was changed.
-fn changed<V: PartialEq>(now: &V, was: Option<&V>) -> bool {
-    was != Some(now)
-}
-
 impl AboutForm {
-    fn of(dataset: &Dataset) -> AboutForm {
+    fn new(dataset: &Dataset) -> AboutForm {
         AboutForm {
             name: dataset.name.as_str().to_owned(),
             description: dataset.about.description.clone().unwrap_or_default(),
@@ -118,10 +105,9 @@ impl AboutForm {
         }
     }
 
-    pub(super) fn sent(sent: &Sent) -> AboutForm {
+    pub(super) fn sent(sent: &SubmittedForm) -> AboutForm {
         AboutForm {
             name: sent.trimmed("name").to_owned(),
-            // Browsers send the line breaks of a text as CR LF.
             description: sent.trimmed("description").replace("\r\n", "\n"),
             licence: sent.trimmed("licence").to_owned(),
             listed: sent.ticked("listed"),
@@ -136,11 +122,11 @@ impl AboutForm {
     fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetChange, HttpError> {
         let (name, all) = self.checked()?;
         Ok(DatasetChange {
-            name: Some(name).filter(|_| changed(&self.name, was.map(|was| &was.name))),
-            description: all.description.filter(|_| changed(&self.description, was.map(|was| &was.description))),
-            licence: all.licence.filter(|_| changed(&self.licence, was.map(|was| &was.licence))),
-            listed: all.listed.filter(|_| changed(&self.listed, was.map(|was| &was.listed))),
-            visibility: all.visibility.filter(|_| changed(&self.private, was.map(|was| &was.private))),
+            name: Some(name).filter(|_| was.is_none_or(|was| was.name != self.name)),
+            description: all.description.filter(|_| was.is_none_or(|was| was.description != self.description)),
+            licence: all.licence.filter(|_| was.is_none_or(|was| was.licence != self.licence)),
+            listed: all.listed.filter(|_| was.is_none_or(|was| was.listed != self.listed)),
+            visibility: all.visibility.filter(|_| was.is_none_or(|was| was.private != self.private)),
             ..DatasetChange::default()
         })
     }
@@ -161,7 +147,7 @@ impl AboutForm {
 }
 
 impl SourceForm {
-    fn of(dataset: &Dataset, shows_url: bool) -> SourceForm {
+    fn new(dataset: &Dataset, shows_url: bool) -> SourceForm {
         let url = match &dataset.source {
             DatasetSource::Push => "",
             DatasetSource::Url(url) => url,
@@ -178,11 +164,11 @@ impl SourceForm {
         }
     }
 
-    fn sent(sent: &Sent, dataset: &Dataset) -> SourceForm {
+    fn sent(sent: &SubmittedForm, dataset: &Dataset) -> SourceForm {
         SourceForm {
             pushed: sent.trimmed("from") != "url",
             url: sent.trimmed("source").to_owned(),
-            hidden: SourceForm::of(dataset, false).hidden,
+            hidden: SourceForm::new(dataset, false).hidden,
             format: sent.trimmed("format").to_owned(),
             records_path: sent.trimmed("records_path").to_owned(),
             publish_query: sent.ticked("publish_query"),
@@ -192,12 +178,12 @@ impl SourceForm {
 
     fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetChange, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
-            // A URL that was typed is not dropped without a word.
+            // A URL that was typed is not dropped silently.
             (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
                 return Err(invalid_field("source", URL_UNCHOSEN));
             }
             (true, _) => Some(DatasetSource::Push),
-            // It stays what it is, and was not shown.
+            // The hidden URL stays.
             (false, "") if self.hidden.is_some() => None,
             (false, "") => {
                 return Err(invalid_field("source", "enter a URL with the scheme http, https, s3, or store"));
@@ -217,25 +203,24 @@ impl SourceForm {
             return Err(invalid_field("records_path", problem));
         }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
-        let place = |form: &SourceForm| (form.pushed, form.url.clone());
         Ok(DatasetChange {
-            source: source.filter(|_| changed(&place(self), was.map(place).as_ref())),
-            format: Some(format).filter(|_| changed(&self.format, was.map(|was| &was.format))),
-            records_path: Some(path).filter(|_| changed(&self.records_path, was.map(|was| &was.records_path))),
-            publish_query: Some(self.publish_query).filter(|now| changed(now, was.map(|was| &was.publish_query))),
-            infer_types: Some(self.infer_types).filter(|now| changed(now, was.map(|was| &was.infer_types))),
+            source: source.filter(|_| was.is_none_or(|was| was.pushed != self.pushed || was.url != self.url)),
+            format: Some(format).filter(|_| was.is_none_or(|was| was.format != self.format)),
+            records_path: Some(path).filter(|_| was.is_none_or(|was| was.records_path != self.records_path)),
+            publish_query: Some(self.publish_query).filter(|now| was.is_none_or(|was| was.publish_query != *now)),
+            infer_types: Some(self.infer_types).filter(|now| was.is_none_or(|was| was.infer_types != *now)),
             ..DatasetChange::default()
         })
     }
 }
 
 impl IndexForm {
-    fn of(index: &IndexSettings) -> IndexForm {
+    fn new(index: &IndexSettings) -> IndexForm {
         let lines = |paths: &[Path]| paths.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         IndexForm { always: lines(index.always()), never: lines(index.never()) }
     }
 
-    fn sent(sent: &Sent) -> IndexForm {
+    fn sent(sent: &SubmittedForm) -> IndexForm {
         IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
     }
 
@@ -246,47 +231,46 @@ impl IndexForm {
         });
         let index = IndexSettings::try_new(&paths[0], &paths[1]);
         let index = index.map_err(|error| invalid_field("index", error.to_string()))?;
-        let index = Some(index).filter(|_| changed(&lines(self), was.map(lines).as_ref()));
+        let index = Some(index).filter(|_| was.is_none_or(|was| lines(was) != lines(self)));
         Ok(DatasetChange { index, ..DatasetChange::default() })
     }
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let query = visit.query(&["done"])?;
     let notice = query.one_of("done", &["about", "source", "index"])?.map(|done| match done {
         "index" => "The index settings were saved. They apply to new versions.",
         _ => "The settings were saved.",
     });
-    settings(visit, Said { notice, ..Said::default() }).await
+    settings(visit, Flash { notice, ..Flash::default() }).await
 }
 
-async fn settings(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
+async fn settings(visit: &Visit, mut said: Flash) -> PageResult {
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
     let was = |is_typed: bool, saved: serde_json::Result<String>| {
         if is_typed { said.was.clone() } else { saved.ok() }.unwrap_or_default()
     };
     let was = [
-        was(said.about.is_some(), serde_json::to_string(&AboutForm::of(dataset))),
-        was(said.source.is_some(), serde_json::to_string(&SourceForm::of(dataset, said.url))),
-        was(said.index.is_some(), serde_json::to_string(&IndexForm::of(&dataset.index))),
+        was(said.about.is_some(), serde_json::to_string(&AboutForm::new(dataset))),
+        was(said.source.is_some(), serde_json::to_string(&SourceForm::new(dataset, said.url))),
+        was(said.index.is_some(), serde_json::to_string(&IndexForm::new(&dataset.index))),
     ];
     let page = SettingsPage {
         shell: visit.shell(said.problem.title(format!("Settings, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Settings),
-        about: said.about.take().unwrap_or_else(|| AboutForm::of(dataset)),
+        about: said.about.take().unwrap_or_else(|| AboutForm::new(dataset)),
         was,
         key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
-        source: said.source.take().unwrap_or_else(|| SourceForm::of(dataset, said.url)),
-        index: said.index.take().unwrap_or_else(|| IndexForm::of(&dataset.index)),
+        source: said.source.take().unwrap_or_else(|| SourceForm::new(dataset, said.url)),
+        index: said.index.take().unwrap_or_else(|| IndexForm::new(&dataset.index)),
         empty: own.view.versions.is_empty(),
         said,
     };
-    render(page.said.status, &page)
+    render(page.said.problem.status, &page)
 }
 
-/// The page that says what the deletion does.
-pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
     let own = asked(visit).await?;
     if !own.view.versions.is_empty() {
         return Err(ManageError::HasVersions.into());
@@ -306,27 +290,26 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, own.heading(visit, Tab::Settings), StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     let (own, sent) = received_of_owner(visit, body).await?;
     let error = match done(visit, &own, &sent).await {
         Err(error) => error,
         reply => return reply,
     };
-    let (status, problem) = problem(visit, error, &FIELDS)?;
+    let problem = problem(visit, error, &FIELDS)?;
     let typed = |form| sent.action == form;
-    let said = Said {
-        status,
+    let said = Flash {
         problem,
         about: typed("about").then(|| AboutForm::sent(&sent)),
         source: typed("source").then(|| SourceForm::sent(&sent, &own.view.dataset)),
         index: typed("index").then(|| IndexForm::sent(&sent)),
         was: sent.fields.first(WAS).map(str::to_owned),
-        ..Said::default()
+        ..Flash::default()
     };
     settings(visit, said).await
 }
 
-async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
+async fn done(visit: &Visit, OwnerContext { place, view }: &OwnerContext, sent: &SubmittedForm) -> PageResult {
     let datasets = visit.app.datasets();
     let user = visit.user()?;
     if !matches!(sent.action.as_str(), "about" | "source" | "index") {
@@ -346,12 +329,12 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
             sent.check(&["always", "never"], &[WAS])?;
             IndexForm::sent(sent).settings(was(sent)?.as_ref())?
         }
-        "show-source" => return settings(visit, Said { url: true, ..Said::default() }).await,
-        "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,
+        "show-source" => return settings(visit, Flash { url: true, ..Flash::default() }).await,
+        "show-key" => return settings(visit, Flash { key: true, ..Flash::default() }).await,
         "rotate-key" => {
             datasets.rotate_key(&user, place.id).await?;
             let notice = Some("The private key was replaced. The old key no longer works.");
-            return settings(visit, Said { key: true, notice, ..Said::default() }).await;
+            return settings(visit, Flash { key: true, notice, ..Flash::default() }).await;
         }
         "delete" => {
             datasets.delete(&user, place.id).await?;
@@ -360,6 +343,6 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
         _ => return Err(HttpError::NoSuchPath),
     };
     let updated = datasets.update(&user, place.id, form).await?;
-    let place = DatasetPlace::of(&updated.dataset);
+    let place = DatasetPlace::new(&updated.dataset);
     Ok(Reply::done(&sent.action, &place.page("settings")))
 }

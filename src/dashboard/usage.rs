@@ -1,28 +1,26 @@
-//! `…/usage`: how much a dataset is read by day, as pictures and as a table, and what it takes of the store.
+//! `…/usage`: the requests for a dataset by day, as charts and as a table, and its storage.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{NaiveDate, Utc};
 use strata_catalog::{DayUsage, UsageCounts};
-use strata_http::error::HttpError;
 
-use super::acting::{Own, own};
-use super::figures;
-use super::opened::{Heading, Tab};
+use super::context::{Heading, Tab};
+use super::form_handling::{OwnerContext, own};
+use super::format;
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{PageResult, Shell, Visit, render};
 
-/// The spans to choose from, in days. The last is what is kept.
+/// The time spans in days. The last is how long the counts are stored.
 const SPANS: [u64; 4] = [7, 30, 90, 400];
 
-/// The one unless asked otherwise.
 const DEFAULT_SPAN: u64 = 30;
 
 const DAYS: &str = "days";
 
-/// The width of a day, and the height of all of a picture, in its units.
+/// The width of a day, and the height of a chart, in its units.
 const DAY: u64 = 10;
 const HEIGHT: u64 = 200;
 
@@ -48,7 +46,7 @@ struct Chart {
     most: String,
     width: u64,
     bars: Vec<Bar>,
-    /// The parts that are told apart by colour: a class, and a name.
+    /// The classes and names of the parts of a bar.
     parts: &'static [(&'static str, &'static str)],
 }
 
@@ -59,12 +57,12 @@ struct Bar {
     parts: Vec<(&'static str, u64, u64)>,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let query = visit.query(&[DAYS])?;
     let days = query.one_of(DAYS, &SPANS.map(|days| days.to_string()).each_ref().map(String::as_str))?;
     let days = days.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN);
     let own = own(visit).await?;
-    let Own { place, view } = &own;
+    let OwnerContext { place, view } = &own;
     let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
     let today = DayUsage::day_of(Utc::now());
     let first = today.saturating_sub(u32::try_from(days - 1).unwrap_or(u32::MAX));
@@ -86,8 +84,8 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         charts: charts(first, today, &read, &total),
         rows: read,
         total,
-        versions: figures::counted(view.versions.len() as u64, "version", "versions"),
-        stored: figures::size(files.values().sum()),
+        versions: format::counted(view.versions.len() as u64, "version", "versions"),
+        stored: format::size(files.values().sum()),
     };
     render(StatusCode::OK, &page)
 }
@@ -97,14 +95,14 @@ fn date(day: u32) -> NaiveDate {
 }
 
 fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<Chart> {
-    let by_day: BTreeMap<u32, UsageCounts> = read.iter().map(|day| (day.day, day.counts)).collect();
     let width = (u64::from(last - first) + 1) * DAY;
     let chart = |id, title, about, parts, shown: &dyn Fn(u64) -> String, of: &dyn Fn(&UsageCounts) -> Vec<u64>| {
-        let most = by_day.values().map(|counts| of(counts).iter().sum()).max().unwrap_or(0);
-        let bars = by_day.range(first..=last).map(|(day, counts)| {
-            let values = of(counts);
-            let title = format!("{}: {}", date(*day), shown(values.iter().sum()));
-            Bar { x: u64::from(day - first) * DAY + 1, title, parts: stacked(parts, &values, most) }
+        let most = read.iter().map(|day| of(&day.counts).iter().sum()).max().unwrap_or(0);
+        let shown_days = read.iter().rev().filter(|day| (first..=last).contains(&day.day));
+        let bars = shown_days.map(|day| {
+            let values = of(&day.counts);
+            let title = format!("{}: {}", day.date(), shown(values.iter().sum()));
+            Bar { x: u64::from(day.day - first) * DAY + 1, title, parts: stacked(parts, &values, most) }
         });
         Chart { id, title, about, most: shown(most), width, bars: bars.collect(), parts }
     };
@@ -112,10 +110,10 @@ fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<
         let others = counts.requests.saturating_sub(counts.not_modified).saturating_sub(counts.rate_limited);
         vec![others, counts.not_modified, counts.rate_limited]
     };
-    let count = |number: u64| figures::counted(number, "request", "requests");
+    let count = |number: u64| format::counted(number, "request", "requests");
     vec![
         chart("requests", "Requests", count(total.requests), PARTS, &count, &requests),
-        chart("bytes", "Bytes sent", figures::size(total.bytes), BYTES, &figures::size, &|counts| vec![counts.bytes]),
+        chart("bytes", "Bytes sent", format::size(total.bytes), BYTES, &format::size, &|counts| vec![counts.bytes]),
     ]
 }
 
@@ -123,7 +121,7 @@ const PARTS: &[(&str, &str)] =
     &[("fill", "served"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
 const BYTES: &[(&str, &str)] = &[("fill", "bytes")];
 
-/// The parts of a bar, from the bottom. What there is can be seen.
+/// The parts of a bar, from the bottom. Each part is visible.
 fn stacked(parts: &[(&'static str, &str)], values: &[u64], most: u64) -> Vec<(&'static str, u64, u64)> {
     let mut bottom = HEIGHT;
     let mut stacked = Vec::new();
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_stay_in_their_picture_and_what_there_is_is_seen() {
+    fn bars_fit_into_their_chart_and_are_visible() {
         assert_eq!(stacked(PARTS, &[100, 0, 0], 100), [("fill", 0, 200)]);
         assert_eq!(stacked(PARTS, &[0, 50, 50], 100), [("fill-good", 100, 100), ("fill-danger", 0, 100)]);
         assert_eq!(stacked(PARTS, &[1_000_000, 1, 1], 1_000_002)[1..], [("fill-good", 0, 1), ("fill-danger", 0, 0)]);

@@ -1,15 +1,14 @@
-//! A request for a page, and its answer: what all pages have around them, their headers, and errors as pages.
+//! A request for a page, and its response: the layout of all pages, their headers, and errors as pages.
 
 use askama::Template;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use futures::future::BoxFuture;
 use strata_encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 use strata_http::error::{CallError, HttpError};
@@ -24,43 +23,39 @@ use strata_types::limits::FORM_BYTES;
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
-use super::place::DatasetPlace;
 use super::query::Query;
-use super::shown::{Sentence, with_named};
-use super::{assets, forms};
+use super::safe_text::{Sentence, with_named};
+use super::urls::DatasetPlace;
+use super::{assets, form_tokens};
 
-/// What a page may load and do: its style sheet, its script and its icon, calls of its own service, nothing of others.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; form-action 'self'; \
-                      frame-ancestors 'none'; base-uri 'none'";
+                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 pub(super) const SIGN_IN: &str = "/ui/sign-in";
 
-/// A page, ready to be sent; or another answer.
+pub(super) type PageResult = Result<Reply, HttpError>;
+
 pub(super) enum Reply {
     Page(StatusCode, String),
-    /// Another page, to be opened by GET.
     SeeOther(String),
-    /// An answer that is no page.
     Other(Response),
 }
 
 impl Reply {
-    /// Leads to a page that says that this is done.
+    /// Redirects to a page whose parameter `done` names what was done.
     pub(super) fn done(what: &str, page: &str) -> Reply {
         Reply::SeeOther(Query::default().and("done", what).at(page))
     }
 }
 
-/// What all pages have around them.
+/// The values of `layout.html`.
 pub(super) struct Shell {
     pub(super) title: String,
     pub(super) email: Option<String>,
-    /// The token of forms, where there is a session.
+    /// The token of forms; empty without a session.
     pub(super) token: String,
-    /// Where signing in leads back to.
     pub(super) sign_in: String,
-    /// Parameters of the address that the page does not have.
+    /// Names the parameters of the address that the page does not have.
     pub(super) ignored: Option<Sentence>,
 }
 
@@ -70,16 +65,14 @@ pub(super) struct Visit {
     pub(super) visitor: Visitor,
     pub(super) headers: HeaderMap,
     pub(super) meter: Option<UsageMeter>,
-    /// What was typed into the form that was sent. The page of an error shows it, so that it is not lost.
+    /// The text of the form that was sent. An error page shows it, so that it is not lost.
     pub(super) typed: Option<String>,
-    /// The dataset of the page, once it is known that it is there for the visitor, with a version. The page of an error
-    /// leads back to it.
+    /// The dataset of the page, once it is known to be visible and to have a version. An error page links to it.
     pub(super) dataset: Option<DatasetPlace>,
-    /// Says which parameters of the address the page does not have.
     ignored: Option<String>,
 }
 
-/// Parameters that are named where a page does not have them.
+/// Unknown parameters that a page names.
 const NAMED: usize = 5;
 
 #[derive(Template)]
@@ -89,12 +82,10 @@ struct ErrorPage<'a> {
     status: u16,
     heading: &'a str,
     text: &'a str,
-    /// Whether links lead to what exists.
     tells_what_there_is: bool,
     typed: Option<&'a str>,
-    /// The page of the dataset's versions, where what is not there is a part of it.
     versions: Option<String>,
-    /// The page of the form that was sent, where it may be sent anew from there.
+    /// The page of the form that was sent, if it can be sent again from there.
     again: Option<&'a str>,
 }
 
@@ -122,7 +113,7 @@ impl FromRequest<App> for Visit {
 }
 
 impl Posted {
-    pub(super) async fn respond(self, act: impl AsyncFnOnce(&mut Visit, Body) -> Result<Reply, HttpError>) -> Response {
+    pub(super) async fn respond(self, act: impl AsyncFnOnce(&mut Visit, Body) -> PageResult) -> Response {
         let Posted { mut visit, body } = self;
         let outcome = Box::pin(act(&mut visit, body)).await;
         visit.answer(outcome).await
@@ -130,7 +121,7 @@ impl Posted {
 }
 
 impl Visit {
-    /// Finds out who visits. The answer, if that cannot be found out, is boxed because it is large and rare.
+    /// Looks up the session. The response to a failure is boxed because it is large and rare.
     pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
         match Visitor::of(&app, &head).await {
             Ok(visitor) => Ok(Visit::new(app, head, visitor)),
@@ -139,14 +130,6 @@ impl Visit {
                 guard(response.headers_mut());
                 Err(Box::new(response))
             }
-        }
-    }
-
-    /// The answer to a request of anybody.
-    pub(super) async fn begin_and_answer(app: App, head: Parts, outcome: Result<Reply, HttpError>) -> Response {
-        match Visit::begin(app, head).await {
-            Ok(visit) => visit.answer(outcome).await,
-            Err(response) => *response,
         }
     }
 
@@ -159,17 +142,15 @@ impl Visit {
         self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
 
-    /// A request for the profile of a version.
     pub(super) fn profile(&self, dataset: DatasetId, version: VersionSelector, alt: bool) -> ProfileRequest<'_> {
         let Visitor { user, client, .. } = &self.visitor;
         ProfileRequest { caller: user.as_ref(), client: *client, dataset, version, alt }
     }
 
-    /// The query string of a page that has these parameters, each once at most. As at the read endpoint, others are
-    /// ignored, and named.
+    /// The query string of a page that has these parameters. As at the read endpoint, others are ignored, and named.
     ///
     /// # Errors
-    /// 400 for what is not UTF-8, and for a parameter that comes twice.
+    /// 400 for a query string that is not UTF-8, and for a parameter that occurs twice.
     pub(super) fn query(&mut self, names: &[&str]) -> Result<Query, HttpError> {
         visit::check_utf8(&self.head)?;
         let query = Query::parse(self.head.uri.query());
@@ -178,7 +159,6 @@ impl Visit {
         Ok(query)
     }
 
-    /// Names above the page what is none of its parameters.
     pub(super) fn ignore_others(&mut self, query: &Query, names: &[&str]) {
         let others = query.others(names);
         self.ignored = (!others.is_empty()).then(|| {
@@ -189,36 +169,34 @@ impl Visit {
         });
     }
 
-    /// The status and the text of an error that a page shows besides what it is about.
+    /// The status and the text of an error that a page shows next to its contents.
     pub(super) fn tell(&mut self, error: HttpError) -> (StatusCode, String) {
         let told = visit::told(error, &self.head);
         self.headers.extend(told.headers);
         (told.status, told.text)
     }
 
-    /// What the page of this title has around it.
     pub(super) fn shell(&self, title: impl Into<String>) -> Shell {
         let path = match self.head.method {
             Method::GET | Method::HEAD => self.head.uri.path_and_query().map_or("/", |path| path.as_str()),
             _ => page_of_form(self.head.uri.path()),
         };
-        let back = Query::default().and("next", path);
-        let sign_in =
-            if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
-        // The name of a window has no elements that would name what nobody sees.
+        let has_next = !path.starts_with(SIGN_IN) && path.len() <= NEXT_BYTES;
+        let next = if has_next { Query::default().and("next", path) } else { Query::default() };
+        // A window title has no elements that could name invisible characters.
         let title: String = title.into();
         let title = with_named(&title).map(|(one, is_named)| if is_named { char::REPLACEMENT_CHARACTER } else { one });
         Shell {
             title: title.collect(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
-            token: self.visitor.session.as_ref().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
-            sign_in,
+            token: self.visitor.session.as_ref().map(|id| form_tokens::token(id, rand::random())).unwrap_or_default(),
+            sign_in: next.at(SIGN_IN),
             ignored: self.ignored.as_deref().map(Sentence::new),
         }
     }
 
-    /// The fields of a form of this site, whoever sends it, and the room that they have if they are many; 403 for a
-    /// form of another site.
+    /// The fields of a form of this site, and the memory that is reserved for a large one; 403 for a form of another
+    /// site.
     pub(super) async fn fields_within(
         &self,
         body: Body,
@@ -228,29 +206,28 @@ impl Visit {
         visit::form(&self.app, self.visitor.holder(), &self.head.headers, body, limit_bytes).await
     }
 
-    /// Checks that a page of this session has made a form; 403 for any other.
+    /// Checks that a form is from a page of this session; 403 for any other.
     pub(super) fn check_token(&self, fields: &[(String, String)]) -> Result<(), HttpError> {
-        match fields.iter().find(|(name, _)| name == forms::TOKEN) {
+        match fields.iter().find(|(name, _)| name == form_tokens::TOKEN) {
             Some((_, token)) if self.is_token(token) => Ok(()),
             _ => Err(CallError::ForgedForm.into()),
         }
     }
 
-    /// Whether a page of this session has made a form with this token.
     pub(super) fn is_token(&self, token: &str) -> bool {
-        self.visitor.session.as_ref().is_some_and(|session| forms::is_token(session, token))
+        self.visitor.session.as_ref().is_some_and(|session| form_tokens::is_token(session, token))
     }
 
-    pub(super) async fn respond(mut self, page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>) -> Response {
+    pub(super) async fn respond(mut self, page: impl AsyncFnOnce(&mut Visit) -> PageResult) -> Response {
         let outcome = Box::pin(page(&mut self)).await;
         self.answer(outcome).await
     }
 
-    /// As [`Visit::respond`], for a page that may be large or take long: on a thread of its own and within the
-    /// visitor's share of memory.
+    /// [`Visit::respond`] for a page that can be large or slow: on a separate thread and within the visitor's share of
+    /// memory.
     pub(super) async fn build(
         mut self,
-        page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,
+        page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, PageResult> + Send + 'static,
     ) -> Response {
         let reservation = match large_responses::reserve(&self.app, self.visitor.holder()).await {
             Ok(reservation) => reservation,
@@ -269,25 +246,15 @@ impl Visit {
         }
     }
 
-    pub(super) async fn answer(self, outcome: Result<Reply, HttpError>) -> Response {
+    pub(super) async fn answer(self, outcome: PageResult) -> Response {
         let (reply, more) = match outcome {
             Ok(reply) => (reply, HeaderMap::new()),
             Err(error) => self.error_page(error),
         };
         let signed_in = self.visitor.user.is_some();
         let mut response = match reply {
-            Reply::Page(status, html) => {
-                let mut response = coded(&self.head.headers, html).await;
-                *response.status_mut() = status;
-                response
-            }
-            Reply::SeeOther(path) => {
-                let mut response = StatusCode::SEE_OTHER.into_response();
-                if let Ok(path) = HeaderValue::try_from(path) {
-                    response.headers_mut().insert(LOCATION, path);
-                }
-                response
-            }
+            Reply::Page(status, html) => (status, coded(&self.head.headers, html).await).into_response(),
+            Reply::SeeOther(path) => Redirect::to(&path).into_response(),
             Reply::Other(response) => response,
         };
         let status = response.status();
@@ -295,7 +262,6 @@ impl Visit {
         headers.extend(self.headers);
         headers.extend(more);
         guard(headers);
-        // What a page shows depends on who looks, and on what was done meanwhile.
         let is_read = matches!(self.head.method, Method::GET | Method::HEAD);
         let kept = match signed_in || !status.is_success() || !is_read {
             true => "private, no-store",
@@ -311,7 +277,7 @@ impl Visit {
 
     fn error_page(&self, error: HttpError) -> (Reply, HeaderMap) {
         let tells_what_there_is = matches!(error, HttpError::NoSuchPath | HttpError::MisspeltPath { .. });
-        // The others speak of operations.
+        // The texts of these errors name operations.
         let own = match error {
             HttpError::NoSuchPath => Some("This page does not exist."),
             HttpError::MethodNotAllowed { .. } => {
@@ -344,36 +310,34 @@ impl Visit {
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
         let dataset = self.dataset.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
         let versions = dataset.map(|place| place.page("versions"));
-        let status_code = status.as_u16();
-        let is_refused = self.head.method == Method::POST && matches!(status_code, 403 | 409 | 413);
+        let is_refused = self.head.method == Method::POST && matches!(status.as_u16(), 403 | 409 | 413);
         let again = is_refused.then(|| page_of_form(self.head.uri.path())).filter(|page| *page != "/");
+        let text = &text;
         let page =
-            ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions, again };
+            ErrorPage { shell, status: status.as_u16(), heading, text, tells_what_there_is, typed, versions, again };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
 }
 
-/// Whether a page below `/ui/` that takes a session is for the owner of its dataset: one of an account is not, nor is
-/// that of a clone, which every user makes.
+/// Whether a page is for the owner of its dataset. Every user can clone a dataset.
 fn is_of_owner(path: &str) -> bool {
     DatasetPlace::parse(path).is_ok() && path.split('/').nth(4) != Some("clone")
 }
 
-/// The page that has the form of this path, which is a part of the page's own unless both are one.
+/// The page that has the form of this path.
 fn page_of_form(path: &str) -> &str {
     match path.rsplit_once('/') {
         _ if path == "/ui/new" || path.ends_with("/clone") => path,
-        // There is no page of all of these: that of the dataset.
         Some((manage, _)) if manage.ends_with("/manage") => manage.strip_suffix("/manage").unwrap_or(manage),
         Some((page, _)) if page.starts_with("/ui/") && page != "/ui" => page,
         _ => "/",
     }
 }
 
-/// Most bytes of an address to which signing in leads back.
+/// Bytes of an address to which signing in redirects.
 const NEXT_BYTES: usize = FORM_BYTES / 16;
 
-pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, HttpError> {
+pub(super) fn render(status: StatusCode, page: &impl Template) -> PageResult {
     match page.render() {
         Ok(html) => Ok(Reply::Page(status, html)),
         Err(error) => Err(HttpError::Panic(format!("failed to render a page: {error}"))),
@@ -383,7 +347,6 @@ pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, 
 /// Bytes of a page that a thread that serves connections compresses.
 const COMPRESSED_HERE: usize = 128 << 10;
 
-/// A page, compressed as the browser likes it.
 async fn coded(headers: &HeaderMap, html: String) -> Response {
     let coding = match html.len() < LEAST_COMPRESSED_BYTES {
         true => ContentCoding::Identity,
@@ -391,42 +354,41 @@ async fn coded(headers: &HeaderMap, html: String) -> Response {
     };
     let plain = Bytes::from(html);
     let html = plain.clone();
+    let compressed = move || compress(coding, &html).ok();
     let coded = match coding {
         ContentCoding::Identity => None,
-        coding if html.len() <= COMPRESSED_HERE || Priority::current() != Priority::Short => {
-            compress(coding, &html).ok()
-        }
-        coding => blocking(move || compress(coding, &html)).await.ok().and_then(Result::ok),
+        _ if plain.len() <= COMPRESSED_HERE || Priority::current() != Priority::Short => compressed(),
+        _ => blocking(compressed).await.ok().flatten(),
     };
     let encoding = coded.as_ref().map(|_| (CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
-    let mut response = Response::new(Body::from(coded.unwrap_or(plain)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    let mut response = Html(coded.unwrap_or(plain)).into_response();
     response.headers_mut().extend(encoding);
     response
 }
 
-/// What every answer of the dashboard tells browsers.
-///
-/// With the policy `no-referrer`, browsers would send forms of our own pages with the `Origin` `null`.
+/// Sets the security headers of every response. With the policy `no-referrer`, browsers would send forms of our own
+/// pages with the `Origin` `null`.
 pub(super) fn guard(headers: &mut HeaderMap) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The style sheet and the script; another name below `/ui/assets/` is no page.
 pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
     let Some(asset) = assets::find(head.uri.path()) else {
-        return Visit::begin_and_answer(app, head, Err(HttpError::NoSuchPath)).await;
+        return match Visit::begin(app, head).await {
+            Ok(visit) => visit.answer(Err(HttpError::NoSuchPath)).await,
+            Err(response) => *response,
+        };
     };
     let mut response = asset.answer(&head.headers);
     guard(response.headers_mut());
     response
 }
 
-/// A path or a method that neither a page nor an operation has. Programs get a text there, so that caches keep both
-/// apart. An address that takes only what a form sends leads to the page of the form: a browser keeps it where the
-/// answer to the form was a page.
+/// The response to browsers for an unknown path or method. Programs get a text, so the response varies by `Accept`. An
+/// address that accepts only a form redirects to the page of the form: a browser keeps this address if the response to
+/// the form was a page.
 pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
     match Visit::begin(app, head).await {
         Ok(mut visit) => {

@@ -1,6 +1,5 @@
-//! What the changes of an alternate have in common.
+//! The target of a change of an alternate, and saving it.
 
-use strata_catalog::VersionRecord;
 use strata_http::error::HttpError;
 use strata_service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 use strata_types::dataset::Dataset;
@@ -8,26 +7,24 @@ use strata_types::user::User;
 use strata_types::version::{Version, VersionSelector, there_are};
 
 use super::list::List;
-use crate::acting::own;
 use crate::browse::numbered;
-use crate::figures;
-use crate::place::Place;
-use crate::shown::Shown;
-use crate::visit::{Reply, Visit};
+use crate::form_handling::own;
+use crate::format;
+use crate::safe_text::SafeText;
+use crate::urls::Place;
+use crate::visit::{PageResult, Reply, Visit};
 
 const CALL_CHARACTERS: usize = 2_000;
 
 pub(super) struct Target {
     pub(super) user: User,
     pub(super) dataset: Dataset,
-    /// The version by its number.
     pub(super) place: Place,
     pub(super) version: Version,
-    /// The last part of the path.
     pub(super) action: String,
 }
 
-/// The visitor's version that a path names; 401 for nobody, 404 for all that is not the visitor's.
+/// The visitor's version that a path names.
 pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     let user = visit.user()?;
     let (place, rest) = Place::parse(visit.head.uri.path())?;
@@ -40,57 +37,53 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
         VersionSelector::Number(number) => Some(number),
     };
     let number = number.ok_or(ManageError::NoVersionYet)?;
-    let found = view.versions.into_iter().map(|VersionRecord { version, .. }| version);
+    let mut versions = view.versions.into_iter().map(|record| record.version);
     let missing = || ManageError::NoVersionOf { number, there_are: there_are(dataset.latest_version) };
-    let version = found.into_iter().find(|version| version.number == number).ok_or_else(missing)?;
-    let place = numbered(&place, number);
-    Ok(Target { user, dataset, place, version, action })
+    let version = versions.find(|version| version.number == number).ok_or_else(missing)?;
+    Ok(Target { user, dataset, place: numbered(&place, number), version, action })
 }
 
-/// Saves edits of the list that has this etag. [`ManageError::Stale`] if somebody else has saved or deleted the
-/// alternate first.
+/// Saves edits of the list that has this etag. [`ManageError::Stale`] if another user has saved or deleted the alternate
+/// first.
 pub(super) async fn save(
     visit: &Visit,
     target: &Target,
     etag: &str,
     edits: Vec<EntityEdit>,
     room: Option<BodyRoom>,
-) -> Result<Reply, HttpError> {
+) -> PageResult {
     let version = (target.place.dataset.id, target.version.number);
     Box::pin(visit.app.datasets().edit_alternate(&target.user, version, etag, edits, room)).await?;
     Ok(Reply::done("saved", &target.place.alternate()))
 }
 
 /// The body of the API call that makes edits.
-pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> Shown {
+pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> SafeText {
+    let Target { place, version, .. } = target;
+    let etag = serde_json::Value::from(etag);
     let mut body =
-        format!("{{\"dataset_id\":{},\"version\":{},\"etag\":", target.place.dataset.id, target.version.number)
-            .into_bytes();
-    strata_json::write_string(etag, &mut body);
-    body.extend_from_slice(b",\"edits\":[");
+        format!("{{\"dataset_id\":{},\"version\":{},\"etag\":{etag},\"edits\":[", place.dataset.id, version.number);
     for (number, EntityEdit { position, change }) in edits.iter().enumerate() {
-        let comma = if number > 0 { "," } else { "" };
-        body.extend_from_slice(format!("{comma}\n  {{\"position\":{position},").as_bytes());
-        match change {
-            EntityChange::Set(entity) => body.extend_from_slice(&[b"\"set\":", &entity[..]].concat()),
-            EntityChange::Remove => body.extend_from_slice(b"\"remove\":true"),
+        let change = match change {
+            EntityChange::Set(entity) => format!("\"set\":{}", String::from_utf8_lossy(entity)),
+            EntityChange::Remove => "\"remove\":true".to_owned(),
             EntityChange::Insert(entities) => {
-                let list = entities.iter().map(|entity| entity.to_vec()).collect::<Vec<_>>().join(&b',');
-                body.extend_from_slice(&[&b"\"insert\":["[..], &list, b"]"].concat());
+                let list: Vec<_> = entities.iter().map(|entity| String::from_utf8_lossy(entity)).collect();
+                format!("\"insert\":[{}]", list.join(","))
             }
-        }
-        body.push(b'}');
-        // What is cut anyway need not be written.
+        };
+        let comma = if number > 0 { "," } else { "" };
+        body.push_str(&format!("{comma}\n  {{\"position\":{position},{change}}}"));
+        // The text is truncated.
         if body.len() > 4 * CALL_CHARACTERS {
             break;
         }
     }
-    body.extend_from_slice(b"]}");
-    Shown::new(&String::from_utf8_lossy(&body), CALL_CHARACTERS)
+    SafeText::new(&(body + "]}"), CALL_CHARACTERS)
 }
 
 pub(super) fn name(target: &Target, list: &List) -> String {
-    let entities = figures::counted(list.length, "entity", "entities");
+    let entities = format::counted(list.length, "entity", "entities");
     match list.is_alternate {
         true => format!("You are editing the alternate of version {}. It has {entities}.", target.version.number),
         false => format!(

@@ -1,23 +1,24 @@
-//! `…/alternate/remove`: entities are taken away by their positions, once they have been looked at.
+//! `…/alternate/remove`: entities are removed by their positions, after a preview.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
 use strata_http::visit::BaseUrl;
-use strata_service::{BodyRoom, EntityChange, EntityEdit, ManageError};
+use strata_service::{EntityChange, EntityEdit, ManageError};
 use strata_types::limits::EDITOR_POSITIONS;
 
 use super::change::{self, Target, call, save};
 use super::list::list;
 use super::text;
-use crate::compared::{Compared, Equality, Paths, Room, Titles};
-use crate::figures;
-use crate::opened::{Heading, Tab};
+use crate::context::{Heading, Tab};
+use crate::entity_diff::{Compared, Equality, Paths, Room};
+use crate::form_handling::SubmittedForm;
+use crate::format;
 use crate::query::{Query, invalid};
-use crate::shown::Shown;
-use crate::visit::{Reply, Shell, Visit, render};
+use crate::safe_text::SafeText;
+use crate::visit::{PageResult, Shell, Visit, render};
 
-/// Entities that are shown before they are removed.
+/// Entities that the preview shows.
 const SHOWN: usize = 10;
 
 #[derive(Template)]
@@ -35,14 +36,14 @@ struct RemovalPage {
 struct Checked {
     number: String,
     etag: String,
-    /// The first of them by their positions, and each unless it is too large for a page.
+    /// The first of them with their positions; `None` if one is too large for a page.
     entities: Vec<(String, Option<Compared>)>,
     left_out: usize,
     api: String,
-    call: Shown,
+    call: SafeText,
 }
 
-pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
+pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> PageResult {
     let asked = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => {
             let problem = "cannot be combined with position";
@@ -53,18 +54,14 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
     page(visit, target, asked, StatusCode::OK, None).await
 }
 
-pub(super) async fn act(
-    visit: &mut Visit,
-    target: &Target,
-    fields: &Query,
-    room: Option<BodyRoom>,
-) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, target: &Target, sent: SubmittedForm) -> PageResult {
+    let SubmittedForm { fields, room, .. } = sent;
     let asked = fields.first("positions").unwrap_or_default();
     let positions = text::positions(asked, EDITOR_POSITIONS);
     let (Some("save"), Some(etag), Ok(positions)) = (fields.first("do"), fields.first("etag"), positions) else {
         return page(visit, target, Some(asked), StatusCode::OK, None).await;
     };
-    // Only the entities that the button names are removed.
+    // Only the entities of the preview are removed.
     if fields.first("checked") != Some(asked) {
         let alert = "You have changed the positions. Review the entities again before you remove them.".to_owned();
         return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
@@ -91,7 +88,7 @@ async fn page(
     asked: Option<&str>,
     mut status: StatusCode,
     alert: Option<String>,
-) -> Result<Reply, HttpError> {
+) -> PageResult {
     let current = list(visit, &target.place, None).await?;
     let mut problem = None;
     let mut checked = None;
@@ -101,14 +98,14 @@ async fn page(
         Some(Ok(positions)) => match positions.last().filter(|last| **last >= current.length) {
             Some(last) => {
                 status = StatusCode::NOT_FOUND;
-                problem = Some(figures::no_position(&last.to_string(), "list", current.length));
+                problem = Some(format::no_position(&last.to_string(), "list", current.length));
             }
             None => checked = Some(check(visit, target, &positions).await?),
         },
     }
     let page = RemovalPage {
         shell: visit.shell(format!("Remove entities, {}", target.dataset.name.as_str())),
-        heading: Heading::around(visit, &target.dataset, &target.place, Tab::Versions),
+        heading: Heading::for_dataset(visit, &target.dataset, &target.place, Tab::Versions),
         list: change::name(target, &current),
         positions: asked.unwrap_or_default().to_owned(),
         problem,
@@ -119,23 +116,21 @@ async fn page(
 }
 
 async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Checked, HttpError> {
-    let mut room = Room::of_page();
+    let mut room = Room::for_page();
     let mut entities = Vec::new();
     let mut etag = None;
     for position in positions.iter().take(SHOWN) {
         let found = list(visit, &target.place, Some(*position)).await?;
-        // That of the first: what changes while the page is made is stale when it is sent.
         etag.get_or_insert(found.etag);
-        let caption = format!("Entity at position {}", figures::grouped(*position));
-        let titles = Titles { caption: &caption, old: "Now", new: "After saving" };
-        let entity = found.entity.text();
-        let compared =
-            entity.map(|entity| Compared::new(&titles, [Some(entity), None], Equality::Text, Paths::All, &mut room));
-        entities.push((figures::grouped(*position), compared));
+        let caption = format!("Entity at position {}", format::grouped(*position));
+        let compared = found.entity.text().map(|entity| {
+            Compared::new(caption, ["Now", "After saving"], [Some(entity), None], Equality::Text, Paths::All, &mut room)
+        });
+        entities.push((format::grouped(*position), compared));
     }
     let etag = etag.unwrap_or_default();
     Ok(Checked {
-        number: figures::counted(positions.len() as u64, "entity", "entities"),
+        number: format::counted(positions.len() as u64, "entity", "entities"),
         left_out: positions.len() - entities.len(),
         entities,
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),

@@ -1,5 +1,5 @@
-//! Entities as texts that people edit. Numbers keep their text and keys their order. Characters that nobody would see
-//! are escapes in the text; they are characters again in the entity.
+//! Entities as texts that people edit. Numbers keep their text and keys their order. Invisible characters are escapes in
+//! the text, and characters in the entity.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,12 +8,12 @@ use strata_json::{Cursor, ValueScanner};
 use strata_types::limits::EDITOR_BYTES;
 use strata_types::text::with_names;
 
-use crate::figures;
+use crate::format;
 use crate::query::whole_number;
-use crate::shown::escaped_json;
+use crate::safe_text::escaped_json;
 
-/// The text of an entity, indented unless that makes it too long; `None` where the editor does not take it. It takes
-/// each that a page shows: escapes make no text more than three times as long.
+/// The text of an entity, indented unless that makes it too long; `None` if it is too long for the editor. The editor
+/// accepts each entity that a page shows: escapes make a text at most three times as long.
 pub(super) fn editable(entity: &[u8]) -> Option<String> {
     let mut pretty = Vec::new();
     let is_pretty = strata_json::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty);
@@ -27,7 +27,7 @@ pub(super) fn editable(entity: &[u8]) -> Option<String> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// `Line 3, column 7`, where it is at one place.
+    /// For example, `Line 3, column 7`.
     pub(super) place: Option<String>,
     pub(super) problem: String,
 }
@@ -39,7 +39,7 @@ impl Mistake {
             let line = memchr::memchr_iter(b'\n', before).count() + 1;
             let start = memchr::memrchr(b'\n', before).map_or(0, |end| end + 1);
             let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
-            format!("Line {}, column {}", figures::grouped(line as u64), figures::grouped(column as u64))
+            format!("Line {}, column {}", format::grouped(line as u64), format::grouped(column as u64))
         });
         Mistake { place, problem }
     }
@@ -61,8 +61,8 @@ fn check_length(text: &str) -> Result<(), Mistake> {
     if text.len() <= EDITOR_BYTES {
         return Ok(());
     }
-    let given = figures::grouped(text.len() as u64);
-    let limit = figures::grouped(EDITOR_BYTES as u64);
+    let given = format::grouped(text.len() as u64);
+    let limit = format::grouped(EDITOR_BYTES as u64);
     Err(Mistake::whole(format!(
         "The text is {given} bytes long, but the editor accepts at most {limit}. For longer texts, use POST \
          /dataset/alternate/edit"
@@ -84,7 +84,7 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
     if text.as_bytes().get(blanks) != Some(&b'[') {
         return Ok(vec![entity(text)?]);
     }
-    // The array must end where the text does: otherwise what follows would be read as a part of what is around it.
+    // The array must end where the text does: otherwise the rest would be read as a part of the object around it.
     if let Ok(Some(end)) = ValueScanner::new().feed(text.as_bytes())
         && !text[end..].trim_matches([' ', '\n', '\r', '\t']).is_empty()
     {
@@ -93,7 +93,7 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
     const BEFORE: &str = "{\"entities\":";
     let around = format!("{BEFORE}{text}}}");
     let mut message = Vec::new();
-    // An entity that nests too deep is told of below.
+    // Entities that nest too deep are reported below.
     strata_json::canonicalize_message(around.as_bytes(), 3, &mut message).map_err(|error| {
         let offset = error.offset().map(|offset| offset.saturating_sub(BEFORE.len()));
         Mistake::at(text, offset, error.problem())
@@ -114,11 +114,11 @@ pub(super) fn entities(text: &str) -> Result<Vec<Vec<u8>>, Mistake> {
 
 pub(super) struct Merged {
     pub(super) entity: Vec<u8>,
-    /// The fields that both have changed, each in another way. They are as in `mine`.
+    /// The fields that both have changed in different ways. They are as in `mine`.
     pub(super) conflicts: Vec<String>,
 }
 
-/// What `mine` has made of `base`, made of `theirs` instead, field by field at the top level. All are canonical.
+/// Applies the changes from `base` to `mine` to `theirs`, by top-level field. All are canonical.
 pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
     let [all_before, all_there, all_now] = [base, theirs, mine].map(by_name);
     let mut conflicts = Vec::new();
@@ -138,7 +138,7 @@ pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
         }
     }
     for (name, _, text) in spans(mine) {
-        // What they have taken away stays away unless it is changed here.
+        // Fields that they have removed stay removed unless they are changed here.
         if !all_there.contains_key(&name) && is_mine(&name) {
             members.push(text.to_vec());
         }
@@ -164,7 +164,7 @@ fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
 pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
     const VALID: &str = "valid: whole numbers and ranges, such as 3, 7-9";
     let wrong = |item: &str| format!("{} is not a position; {VALID}", quoted(item));
-    let too_many = || format!("Too many positions; valid: at most {}", figures::grouped(most as u64));
+    let too_many = || format!("Too many positions; valid: at most {}", format::grouped(most as u64));
     let mut positions = BTreeSet::new();
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -198,24 +198,7 @@ mod tests {
     use strata_types::limits::PAGE_BYTES;
 
     #[test]
-    fn a_text_that_is_edited_becomes_the_same_entity_again() {
-        for json in [
-            r#"{"b":1.0,"a":-0,"e":1E400,"n":12345678901234567890123}"#,
-            "{\"odd\":\"\u{202e}x\u{200b}\u{85}\u{feff}\u{fffe}\u{1fffe}\",\"z\":\"👩\u{200d}👧\",\"k\u{202e}\":[]}",
-            r#"{"t":"</textarea><script>","q":"\"\\\n\u0000"}"#,
-            "{}",
-        ] {
-            let text = editable(json.as_bytes()).expect("a text");
-            assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{85}', '\u{feff}', '\u{fffe}']), "{text}");
-            for sent in [text.clone(), text.replace('\n', "\r\n")] {
-                assert_eq!(String::from_utf8(entity(&sent).expect("an entity")).expect("a text"), json);
-            }
-        }
-        assert!(editable(format!("{{\"a\":\"{}\"}}", "x".repeat(EDITOR_BYTES)).as_bytes()).is_none());
-    }
-
-    #[test]
-    fn what_a_page_shows_is_edited() {
+    fn entity_of_a_page_fits_into_the_editor() {
         let filled = |before: &str, item: &str, after: &str| {
             let items = (PAGE_BYTES - before.len() - after.len()) / item.len();
             format!("{before}{}{after}", item.repeat(items))
@@ -234,26 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_tells_its_line_and_column() {
-        let told = |text: &str| entity(text).expect_err("a mistake").text();
-        assert_eq!(told("{\r\n  \"a\": 1,\r\n  \"é\": x\r\n}"), "Line 3, column 8: expected a value, found 'x'.");
-        assert!(told("[1]").contains("this is an array"), "{}", told("[1]"));
-        assert!(told("").starts_with("Line 1, column 1: "), "{}", told(""));
-        assert!(told("{}\n{}").starts_with("Line 2, column 1: text after"), "{}", told("{}\n{}"));
-        assert!(told(&" ".repeat(EDITOR_BYTES + 1)).contains("the editor accepts at most 6,291,456"));
-        let told = |text: &str| entities(text).expect_err("a mistake").text();
-        assert_eq!(told("[\n{\"a\":x}]"), "Line 2, column 6: expected a value, found 'x'.");
-        assert_eq!(told("[{}], \"b\": {}"), "Line 1, column 5: text after the end of the array.");
-        assert_eq!(told("[{}] }"), "Line 1, column 5: text after the end of the array.");
-        assert!(told("[{},7]").starts_with("Entity 2 of the array: an entity must be a JSON object"));
-        assert!(told("[{}").starts_with("Line 1, column 4: "), "{}", told("[{}"));
-        assert!(told(" [] ").contains("at least one entity"));
-        assert_eq!(entities(" [ {\"a\":1}, {} ] ").expect("entities"), [&b"{\"a\":1}"[..], b"{}"]);
-        assert_eq!(entities("{\"a\":1,\"a\":2}").expect("entities"), [b"{\"a\":2}"]);
-    }
-
-    #[test]
-    fn changes_are_made_again_on_what_another_one_made() {
+    fn merge_applies_my_changes_to_theirs() {
         let check = |base: &str, theirs: &str, mine: &str, expected: &str, conflicts: &[&str]| {
             let merged = merge(base.as_bytes(), theirs.as_bytes(), mine.as_bytes());
             assert_eq!(String::from_utf8(merged.entity).expect("a text"), expected);
@@ -272,18 +236,14 @@ mod tests {
     fn positions_are_numbers_and_ranges() {
         assert_eq!(positions(" 7-9, 3,3 ,8", 10), Ok(vec![3, 7, 8, 9]));
         assert_eq!(positions("0-9", 10).map(|list| list.len()), Ok(10));
-        for (text, told) in [
-            ("", "No position"),
-            ("a", "\"a\" is not a position"),
-            ("9-7", "\"9-7\" is not a position"),
-            ("-1", "\"-1\" is not a position"),
-            ("99999999999999999999", "\"99999999999999999999\" is larger than any position"),
-            ("0-10", "at most 10"),
-            ("0-99999999999999999999999", "at most 10"),
-            ("1-5,11-16", "at most 10"),
-        ] {
-            let problem = positions(text, 10).expect_err(text);
-            assert!(problem.contains(told), "{text}: {problem}");
+        let problem = |text: &str| positions(text, 10).expect_err(text);
+        assert!(problem("").starts_with("No position"));
+        assert!(problem("99999999999999999999").contains("is larger than any position"));
+        for text in ["a", "9-7", "-1"] {
+            assert!(problem(text).starts_with(&format!("{text:?} is not a position")), "{}", problem(text));
+        }
+        for text in ["0-10", "0-99999999999999999999999", "1-5,11-16"] {
+            assert!(problem(text).contains("at most 10"), "{}", problem(text));
         }
     }
 }

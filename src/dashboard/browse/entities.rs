@@ -1,15 +1,13 @@
-//! The entities of an answer in JSON lines, as far as a page holds them.
+//! The entities of a response in JSON lines, within the limit of a page.
 
 use futures::TryStreamExt;
 use strata_http::error::HttpError;
 use strata_service::AnswerBody;
 
-pub(crate) struct Entities {
-    lines: Vec<u8>,
-}
+pub(crate) struct Entities(Vec<u8>);
 
 impl Entities {
-    /// The first entities of a body: those that end within so many bytes.
+    /// The first entities of a body that end within so many bytes.
     pub(crate) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
         let mut lines = Vec::new();
         let mut parts = body.into_stream();
@@ -20,12 +18,12 @@ impl Entities {
                 break;
             }
         }
-        // Without what has no end.
+        // Without an incomplete line.
         lines.truncate(memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1));
-        Ok(Entities { lines })
+        Ok(Entities(lines))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+        self.0.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }
 }

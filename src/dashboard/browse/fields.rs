@@ -1,5 +1,4 @@
-//! The paths of a version from its profile as a tree, each with what a click adds to the query: a value, a part of one,
-//! null, an order.
+//! The paths of a version from its profile as a tree, each with links that add a condition or an order to the query.
 
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -10,9 +9,9 @@ use strata_types::request::RangeBound;
 use strata_types::version::VersionSelector;
 
 use super::links::Links;
-use crate::figures;
-use crate::opened::Opened;
-use crate::shown::Shown;
+use crate::context::Opened;
+use crate::format;
+use crate::safe_text::SafeText;
 use crate::visit::Visit;
 
 const VALUES: usize = 5;
@@ -21,7 +20,6 @@ const VALUES: usize = 5;
 const CHARACTERS: usize = 80;
 
 pub(super) struct Fields {
-    /// Those at the top, with those below them.
     pub(super) tree: Vec<Node>,
     pub(super) all: String,
     pub(super) left_out: usize,
@@ -34,8 +32,8 @@ pub(super) struct Fields {
 #[template(path = "field.html")]
 pub(super) struct Node {
     key: String,
-    name: Shown,
-    /// What is known of it; nothing where only paths below it are shown.
+    name: SafeText,
+    /// `None` if only paths below it are shown.
     field: Option<Field>,
     below: Vec<Node>,
 }
@@ -46,49 +44,47 @@ struct Field {
     types: String,
     presence: String,
     values: Vec<FieldValue>,
-    /// What is said where there are none: all are known to be different, or the profile knows no frequent one.
+    /// Why there are no values.
     without_values: &'static str,
-    /// Lead to the form with a condition begun, where it finds something: the whole value, a part of its text, the
-    /// least and the greatest number or date.
+    /// Links to the form with a condition begun.
     begun: Vec<(&'static str, String)>,
-    /// Adds a filter for null, where there are nulls, and says what that finds: the text `null`, too.
+    /// Adds a filter for null, which also finds the string `null`.
     null: Option<(&'static str, String)>,
     ascending: Option<String>,
     descending: Option<String>,
 }
 
 struct FieldValue {
-    text: Shown,
+    text: SafeText,
     href: Option<String>,
-    /// Whether the query filters by it.
     is_current: bool,
     count: String,
 }
 
-/// The fields of a version; `None` if the profile cannot be read now: a page can do without it.
-pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
+/// The fields of a version; `None` if the profile is unavailable.
+pub(super) async fn load(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
     let version = VersionSelector::Number(opened.version.number);
     let request = visit.profile(opened.dataset.id, version, opened.admitted.alt);
     let summary = visit.app.reads().profile_summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
-        // No path can name the field without a name.
+        // No path names the field with the empty name.
         let keys = Path::parse(&record.path).map_or_else(|_| vec![String::new()], |path| path.keys().to_vec());
         insert(&mut tree, &keys, field(record, summary.entities, links));
     }
     Some(Fields {
         tree,
-        all: figures::grouped(summary.path_count as u64),
+        all: format::grouped(summary.path_count as u64),
         left_out: summary.path_count - summary.paths.len(),
         names: summary.names.clone(),
     })
 }
 
-/// Puts what is known of a path where it belongs. No deeper than entities nest.
+/// Recurses at most as deep as entities nest.
 fn insert(nodes: &mut Vec<Node>, keys: &[String], field: Field) {
     let Some((key, rest)) = keys.split_first() else { return };
     let at = nodes.iter().position(|node| node.key == *key).unwrap_or_else(|| {
-        let name = Shown::beginning(key, CHARACTERS, false);
+        let name = SafeText::beginning(key, CHARACTERS, false);
         nodes.push(Node { key: key.clone(), name, field: None, below: Vec::new() });
         nodes.len() - 1
     });
@@ -102,7 +98,7 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     let path = &record.path;
     let parsed = Path::parse(path).ok();
     let is_in_force = |value: &str| parsed.as_ref().is_some_and(|path| links.has_filter(path, value));
-    // Outside of arrays, an entity has one value at a path: no two filters of it find anything.
+    // Outside of arrays, an entity has one value at a path: two filters find nothing.
     let condition = |value: &str| match &parsed {
         Some(path) if !record.fans_out => links.with_filter_alone(path, value),
         Some(_) if !is_in_force(value) => links.with_condition("filter", &format!("{path}:{value}")),
@@ -112,12 +108,12 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
         let text = text(&top.value);
         let is_current = !top.cut && is_in_force(&text);
         let href = (!top.cut && !is_current).then(|| condition(&text)).flatten();
-        // An entity may have a value several times there, which one condition finds once.
+        // In arrays, an entity can have a value several times.
         let count = match record.fans_out {
-            false => figures::grouped(top.count),
-            true => figures::counted(top.count, "time", "times"),
+            false => format::grouped(top.count),
+            true => format::counted(top.count, "time", "times"),
         };
-        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, is_current, count }
+        FieldValue { text: SafeText::beginning(&text, CHARACTERS, top.cut), href, is_current, count }
     });
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
     let TypeCounts { null, boolean, number, string, .. } = record.types;
@@ -135,7 +131,7 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     Field {
         begun: begun.filter_map(|(name, operator, _)| Some((name, links.with_begun(path, operator)?))).collect(),
         types: types(&record.types),
-        presence: figures::percent(record.entities, entities),
+        presence: format::percent(record.entities, entities),
         values: values.collect(),
         without_values: match record.distinct.estimated {
             true => "The profile contains no frequent values.",
@@ -147,8 +143,7 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     }
 }
 
-/// Whether the strings of a path are dates, as far as the first and the last one tell: texts that begin with a year, a
-/// month and a day are in the order of their times.
+/// Whether the smallest and the largest string of a path begin with a date.
 fn holds_dates(record: &PathRecord) -> bool {
     let is_date = |value: &Option<ValueRecord>| {
         let text = value.as_ref().and_then(|value| value.value.as_str()).unwrap_or_default().as_bytes();
@@ -158,7 +153,7 @@ fn holds_dates(record: &PathRecord) -> bool {
     is_date(&record.string_min) && is_date(&record.string_max)
 }
 
-/// The field of a path by which a read can be sorted: a top-level one that has scalars.
+/// The top-level field with scalars by which a read can be sorted.
 fn sort_field(record: &PathRecord) -> Option<String> {
     let TypeCounts { boolean, number, string, .. } = record.types;
     let path = Path::parse(&record.path).ok().filter(|_| boolean + number + string > 0 && !record.fans_out)?;
@@ -183,7 +178,7 @@ pub(crate) fn types(counts: &TypeCounts) -> String {
     found.iter().filter(|(count, _)| *count > 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// A value of a profile as a filter takes it.
+/// A value of a profile as the value of a filter.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,5 +1,5 @@
-//! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
-//! there to the address without them, which is a link that can be shared.
+//! The form of a page of entities. It sends empty fields and a condition in three parts; the page redirects to the address
+//! without them, which is a link that can be shared.
 
 use strata_types::path::{Path, PathError};
 
@@ -7,7 +7,7 @@ use super::conditions::{self, IS_NULL, OPERATORS, label};
 use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, FILTER, Links};
 use super::{COLUMNS, VIEW};
 use crate::query::Query;
-use crate::shown::Shown;
+use crate::safe_text::SafeText;
 
 pub(super) const SENT: &str = "form";
 
@@ -16,10 +16,10 @@ const KEYWORDS: &str = "keywords";
 /// Characters of the value of a condition in words.
 const CHARACTERS: usize = 60;
 
-/// Stands for a condition in place of a field's name.
+/// Stands for a condition in place of the name of a field.
 const CONDITION: &str = "condition";
 
-/// Parameters that have a field of their own.
+/// Parameters that have a field.
 const FIELDS: [&str; 18] = [
     ADD_PATH,
     ADD_OPERATOR,
@@ -41,8 +41,7 @@ const FIELDS: [&str; 18] = [
     "offset",
 ];
 
-/// A condition that a link has begun, for the form to be finished.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// A condition that a link has begun, to be finished in the form.
 pub(super) struct Added {
     pub(super) path: String,
     pub(super) operator: &'static str,
@@ -50,7 +49,7 @@ pub(super) struct Added {
 }
 
 impl Added {
-    pub(super) fn of(query: &Query) -> Added {
+    pub(super) fn new(query: &Query) -> Added {
         let asked = query.first(ADD_OPERATOR).unwrap_or_default();
         let known = OPERATORS.iter().find(|(name, _)| *name == asked);
         let text = |name| query.first(name).unwrap_or_default().to_owned();
@@ -61,21 +60,18 @@ impl Added {
 pub(super) struct Form {
     query: Query,
     pub(super) action: String,
-    /// Whether the page without conditions is another one.
     pub(super) can_reset: bool,
     pub(super) conditions: Vec<Condition>,
     pub(super) added: Added,
-    /// How many of the fields that are folded away are used.
+    /// How many of the folded fields are used.
     pub(super) used: usize,
-    /// Whether they are unfolded: something is wrong with one, or a condition is begun. Folded ones that hold nothing
-    /// are for browsers without scripts alone: others make them once the page is there, since a browser looks at each
-    /// field before it is ready. One that holds something is there at once, so that nothing is lost when the form is
-    /// sent before.
+    /// Whether they are unfolded: one has a problem, or a condition is begun. Folded empty fields are only for browsers
+    /// without scripts: the script inserts them once the page is ready, because a browser checks each field before that.
     pub(super) open: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
     pub(super) problem: Option<String>,
-    /// The field beside which that is said; empty where the form has none for it.
+    /// The field that has the problem; empty if there is none.
     wrong: &'static str,
 }
 
@@ -87,16 +83,14 @@ pub(super) struct Condition {
     pub(super) name: String,
     pub(super) label: &'static str,
     pub(super) value: String,
-    /// The value to be read.
-    pub(super) shown: Shown,
-    /// The page without it; `None` where the query is too long to be repeated for each.
+    pub(super) shown: SafeText,
+    /// The page without it; `None` if the query is too long to be repeated for each.
     pub(super) remove: Option<String>,
-    /// Whether it is what is wrong with the request.
+    /// Whether it was refused.
     pub(super) wrong: bool,
 }
 
 impl Form {
-    /// The form of a page, beside whose fields it says what is wrong.
     pub(super) fn new(
         links: &Links<'_>,
         paths: Vec<String>,
@@ -109,7 +103,7 @@ impl Form {
         let given = given.filter_map(|(place, (name, value))| Some((place, name, label(name)?, value)));
         let conditions = given.enumerate().map(|(count, (id, name, label, value))| {
             let remove = (count < conditions::PARTS).then(|| links.beginning_of(&query.without_place(id))).flatten();
-            let shown = Shown::short(value, CHARACTERS);
+            let shown = SafeText::short(value, CHARACTERS);
             Condition { id, name: name.clone(), label, value: value.clone(), shown, remove, wrong: false }
         });
         let mut conditions: Vec<Condition> = conditions.collect();
@@ -130,7 +124,7 @@ impl Form {
             (None, Some((name, _))) if FIELDS.contains(name) && *name != "offset" => *name,
             _ => "",
         };
-        // A view that there is not is not sent once more.
+        // An invalid view is not sent again.
         let is_refused = |name: &str| name == VIEW && refused.is_some_and(|(refused, _)| *refused == VIEW);
         let is_kept = |name: &str| !FIELDS.contains(&name) && label(name).is_none() && !is_refused(name);
         let hidden = query.pairs().iter().filter(|(name, _)| is_kept(name));
@@ -158,29 +152,27 @@ impl Form {
         self.query.first(name).unwrap_or_default()
     }
 
-    /// All values of a parameter that is a list.
     pub(super) fn list(&self, name: &str) -> String {
         self.query.all(name).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether a boolean is given as this value.
+    /// Whether a boolean has this value.
     pub(super) fn is(&self, name: &str, value: &str) -> bool {
         let given = self.text(name);
         given.eq_ignore_ascii_case(value) || given == if value == "true" { "1" } else { "0" }
     }
 
-    /// Whether what is wrong is said beside this field.
     pub(super) fn is_wrong(&self, name: &str) -> bool {
         self.problem.is_some() && self.wrong == name
     }
 }
 
-/// The query string that a sent form stands for; `None` where it is none.
+/// The query string that a sent form stands for; `None` if no form was sent.
 pub(super) fn cleaned(query: &Query) -> Option<Query> {
     query.first(SENT)?;
     let added = |name| query.first(name).unwrap_or_default();
     let [path, operator, value] = [ADD_PATH, ADD_OPERATOR, ADD_VALUE].map(added);
-    // A colon in the field's name would end it.
+    // A colon in the name of the field would end it.
     let path = Path::parse(path).map_or(path.to_owned(), |path| path.to_string());
     let condition = match operator {
         _ if path.is_empty() && value.is_empty() => None,
@@ -192,31 +184,5 @@ pub(super) fn cleaned(query: &Query) -> Option<Query> {
     };
     let given = query.without(&[SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE]);
     let given = given.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned();
-    let clean = Query::from_iter(given);
-    Some(match condition {
-        Some((name, value)) => clean.and(name, value),
-        None => clean,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sent_form_becomes_a_query_string() {
-        for (sent, clean) in [
-            ("form=1&keywords=&sort=&limit=50", "limit=50"),
-            ("form=1&filter=a:b&add_path=c&add_operator=filter_gt&add_value=3", "filter=a:b&filter_gt=c:3"),
-            ("form=1&add_path=c&add_operator=null&add_value=", "filter=c:null"),
-            ("form=1&add_path=&add_operator=filter&add_value=x", "filter=:x"),
-            ("form=1&add_path=c&add_value=x", "filter=c:x"),
-            ("form=1&add_path=&add_operator=filter&add_value=", ""),
-            (r"form=1&add_path=a:b.c&add_operator=filter&add_value=d:e", "filter=a%5C:b.c:d:e"),
-            (r"form=1&add_path=a\:b\.c&add_operator=filter&add_value=d", "filter=a%5C:b%5C.c:d"),
-        ] {
-            assert_eq!(cleaned(&Query::parse(Some(sent))).map(|query| query.to_string()).as_deref(), Some(clean));
-        }
-        assert_eq!(cleaned(&Query::parse(Some("keywords=&sort="))), None);
-    }
+    Some(given.chain(condition.map(|(name, value)| (name.to_owned(), value))).collect())
 }

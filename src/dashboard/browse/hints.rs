@@ -1,5 +1,4 @@
-//! What is said of parameters and fields that are not there, and of filters by what their field does not hold, with a
-//! link to what was perhaps meant.
+//! Hints about unknown parameters and fields, and about filters that find nothing, with a link to what was perhaps meant.
 
 use strata_http::params::{self, UnknownParameter};
 use strata_http::visit::quoted;
@@ -9,11 +8,10 @@ use strata_types::request::ReadRequest;
 
 use super::links::Links;
 use super::{COLUMNS, conditions};
-use crate::opened::Opened;
-use crate::shown::Sentence;
+use crate::context::Opened;
+use crate::safe_text::Sentence;
 use crate::visit::Visit;
 
-/// Fields of which something is said.
 const FIELDS: usize = 10;
 
 pub(super) struct Hint {
@@ -23,7 +21,8 @@ pub(super) struct Hint {
 }
 
 impl Hint {
-    pub(super) fn of_parameter(UnknownParameter(name): &UnknownParameter, links: &Links<'_>) -> Hint {
+    pub(super) fn for_parameter(parameter: &UnknownParameter, links: &Links<'_>) -> Hint {
+        let name = parameter.0.as_str();
         let nearest = strata_types::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
         let renamed = |nearest: &str| {
             links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
@@ -37,14 +36,14 @@ impl Hint {
         Hint { text: Sentence::new(text), meant: meant.map(|(question, href)| (Sentence::new(&question), href)) }
     }
 
-    fn of_deep_column(path: &Path, links: &Links<'_>) -> Hint {
+    fn for_deep_column(path: &Path, links: &Links<'_>) -> Hint {
         let path = quoted(&path.to_string());
         let text = format!("A table has columns only for top-level fields, but {path} is nested.");
         let flattened = links.beginning_of(&links.query.with("flatten", true));
         Hint::new(&text, Some(("Show a column for each nested field".to_owned(), flattened)))
     }
 
-    fn of_field(field: &UnknownField, links: &Links<'_>) -> Hint {
+    fn for_field(field: &UnknownField, links: &Links<'_>) -> Hint {
         if let Some(nearest) = field.deep_sort() {
             return Hint::new(&deep_sort_hint(quoted(nearest)), None);
         }
@@ -69,7 +68,7 @@ impl Hint {
         Hint::new(&text, meant)
     }
 
-    fn of_filter(FilterHint { parameter, filter, reason, advice, meant }: FilterHint, links: &Links<'_>) -> Hint {
+    fn for_filter(FilterHint { parameter, filter, reason, advice, meant }: FilterHint, links: &Links<'_>) -> Hint {
         let href = meant.and_then(|meant| {
             let query = links.query.mapped(|name, value| {
                 let (path, rest) = Path::parse_prefix(value).ok().filter(|_| name == parameter)?;
@@ -82,7 +81,7 @@ impl Hint {
     }
 }
 
-/// The value of a parameter with another path in the place of one; `None` where it does not hold that.
+/// The value of a parameter with its wrong path replaced; `None` if the value does not contain the path.
 fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<String> {
     if conditions::label(parameter).is_some() {
         let (_, rest) = Path::parse_prefix(value).ok().filter(|(path, _)| path == wrong)?;
@@ -101,9 +100,8 @@ fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<
     paths.contains(wrong).then(|| corrected.collect::<Vec<_>>().join(","))
 }
 
-/// What is said of fields that the request names and that are not there, and of filters that find nothing in those that
-/// are; and the paths that no entity has.
-pub(super) async fn of_fields(
+/// Hints about absent fields and about filters and sorts, and the paths that no entity has.
+pub(super) async fn for_fields(
     visit: &Visit,
     opened: &Opened,
     request: &ReadRequest,
@@ -111,62 +109,36 @@ pub(super) async fn of_fields(
 ) -> (Vec<Hint>, Vec<Path>) {
     let reads = visit.app.reads();
     let admitted = &opened.admitted;
-    // A strict read is refused before.
+    // A strict read has been refused.
     let unknown = match request.strict {
         true => Vec::new(),
         false => reads.explained_unknown_fields(admitted, request).await.unwrap_or_default(),
     };
-    let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
+    let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::for_field(field, links)).collect();
     let filters = reads.filter_hints(admitted, request).await.unwrap_or_default();
-    // Of a field that is not there, it is said already.
     let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
-    hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::of_filter(hint, links)));
+    hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::for_filter(hint, links)));
     let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
     hints.extend(sort.map(|text| Hint::new(&text, None)));
     let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
     (hints, absent.map(|field| field.path).collect())
 }
 
-/// What is said of columns that no table has. Flattened tables have more names than fields are known.
-pub(super) async fn of_columns(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
+/// Hints about columns that no table has. Flattened tables have more names than fields are known.
+pub(super) async fn for_columns(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
     if request.flatten {
         return Vec::new();
     }
     let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
     let is_field = |path: &Path| path.keys().len() == 1;
     let (fields, deep): (Vec<Path>, Vec<Path>) = columns.into_iter().partition(is_field);
-    let mut hints: Vec<Hint> = deep.iter().take(FIELDS).map(|path| Hint::of_deep_column(path, links)).collect();
-    // Whether an entity has one, each tells by itself.
+    let mut hints: Vec<Hint> = deep.iter().take(FIELDS).map(|path| Hint::for_deep_column(path, links)).collect();
     let looked_for: Vec<Path> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
     if !looked_for.is_empty() {
         let looked = ReadRequest { keep: looked_for, ..ReadRequest::default() };
         let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, &looked).await.unwrap_or_default();
         let unknown = unknown.into_iter().take(FIELDS).map(|field| UnknownField { parameter: COLUMNS, ..field });
-        hints.extend(unknown.map(|field| Hint::of_field(&field, links)));
+        hints.extend(unknown.map(|field| Hint::for_field(&field, links)));
     }
     hints
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_corrected_where_it_stands() {
-        let wrong = Path::parse("regoin").expect("a path");
-        for (parameter, value, expected) in [
-            ("filter", "regoin:x:y", Some("region:x:y")),
-            ("filter", "name:regoin", None),
-            ("filter_lt", "regoin:3", Some("region:3")),
-            ("sort", "regoin:desc", Some("region:desc")),
-            ("sort", "regoin", Some("region")),
-            ("sort", "name:desc", None),
-            ("keep_field", r"a\,b, regoin,c", Some(r"a\,b,region,c")),
-            ("drop_field", "a", None),
-        ] {
-            assert_eq!(corrected(parameter, value, &wrong, "region").as_deref(), expected, "{parameter}={value}");
-        }
-        assert_eq!(corrected("sort", "regoin", &wrong, "a.b"), None, "a sort takes a top-level field");
-        assert_eq!(corrected("sort", "regoin", &wrong, r"a\.b").as_deref(), Some("a.b"));
-    }
 }

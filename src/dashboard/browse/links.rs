@@ -3,47 +3,43 @@
 use strata_types::path::Path;
 
 use super::{COLUMNS, VIEW};
-use crate::place::Place;
 use crate::query::Query;
+use crate::urls::Place;
 
 pub(super) const FILTER: &str = "filter";
 
-/// The parts of a condition that is added by the form.
+/// The parts of a condition that the form adds.
 pub(super) const ADD_PATH: &str = "add_path";
 pub(super) const ADD_OPERATOR: &str = "add_operator";
 pub(super) const ADD_VALUE: &str = "add_value";
 
-/// Where the form's field for its value is.
 const ADD_ANCHOR: &str = "#add_value";
 
-/// Most bytes of a query string that links to fields and columns repeat: there are hundreds of them.
+/// Bytes of a query string that links to fields and columns repeat: there are hundreds of them.
 const REPEATED_BYTES: usize = 1_024;
 
-/// Most bytes of one that a few links repeat, such as those to the query without one of its first parts.
+/// Bytes of a query string that a few links repeat, such as those to the query without one of its first parts.
 const FEW_REPEATED_BYTES: usize = 4_096;
 
-/// Counting all that match is left to whoever wants to know, or to the script.
+/// The link that counts all matches, for the visitor or the script.
 pub(super) struct Counting {
     pub(super) page: String,
     pub(super) call: String,
     pub(super) limit: u64,
 }
 
-/// The paths of pages that a browse page leads to.
 pub(super) struct Links<'a> {
     pub(super) place: &'a Place,
     /// The page's query string without parameters that only the form has.
     pub(super) query: Query,
-    /// The filters of it, each in its place; none where no link repeats them.
+    /// The filters among the pairs of the query; empty if no link repeats them.
     filters: Vec<Option<(Path, String)>>,
-    /// Whether links to columns, fields and other conditions may repeat it.
+    /// Whether the query is short enough for links to columns, fields and other conditions.
     repeated: bool,
-    /// Whether a few links may.
     few_repeated: bool,
 }
 
 impl<'a> Links<'a> {
-    /// Those of a page with this query string.
     pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
         let bytes = text.unwrap_or_default().len();
         let repeated = bytes <= REPEATED_BYTES;
@@ -51,7 +47,6 @@ impl<'a> Links<'a> {
             let (path, value) = Path::parse_prefix(given).ok().filter(|_| name == FILTER)?;
             Some((path, value.to_owned()))
         };
-        // Hundreds of values ask for them.
         let filters = if repeated { query.pairs().iter().map(filter).collect() } else { Vec::new() };
         Links { place, query, filters, repeated, few_repeated: bytes <= FEW_REPEATED_BYTES }
     }
@@ -60,17 +55,16 @@ impl<'a> Links<'a> {
         query.at(&self.place.browse())
     }
 
-    /// The page of another query, from its beginning: one of a few of the page's links.
+    /// The first page of another query, if a few links can repeat it.
     pub(super) fn beginning_of(&self, query: &Query) -> Option<String> {
         self.few_repeated.then(|| self.here(&query.without(&["offset"])))
     }
 
-    /// This page with a condition more, from its beginning.
     pub(super) fn with_condition(&self, name: &str, value: &str) -> Option<String> {
         self.repeated.then(|| self.here(&self.query.without(&["offset"]).and(name, value)))
     }
 
-    /// This page with a filter in the place of those of the same path, from its beginning.
+    /// The first page with this filter instead of those of the same path.
     pub(super) fn with_filter_alone(&self, path: &Path, value: &str) -> Option<String> {
         let is_other = |filter: &Option<(Path, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
         let pairs = self.query.pairs().iter().zip(&self.filters);
@@ -83,15 +77,14 @@ impl<'a> Links<'a> {
         self.filters.iter().flatten().any(|(filtered, by)| filtered == path && by == value)
     }
 
-    /// This page with a condition begun: its value is for the form.
+    /// This page with a condition begun in the form.
     pub(super) fn with_begun(&self, path: &str, operator: &str) -> Option<String> {
         let query = self.query.without(&["offset"]).and(ADD_PATH, path).and(ADD_OPERATOR, operator);
         self.repeated.then(|| self.here(&query) + ADD_ANCHOR)
     }
 
-    /// Where all that match are counted.
     pub(super) fn counting(&self, limit: u64) -> Counting {
-        // The key under which the count is kept knows nothing of pages and orders.
+        // These parameters do not change the count, so its cache key must not contain them.
         let count =
             self.query.without(&[VIEW, COLUMNS, "format", "typed", "pretty", "sort", "offset", "limit", "total"]);
         Counting {
@@ -106,7 +99,6 @@ impl<'a> Links<'a> {
         Some(sort.strip_suffix(":asc").or_else(|| sort.strip_suffix(":desc")).unwrap_or(sort))
     }
 
-    /// This page in another order, from its beginning.
     pub(super) fn sorted(&self, field: &str, direction: &str) -> Option<String> {
         let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));
         self.repeated.then(|| self.here(&query))

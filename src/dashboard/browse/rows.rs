@@ -1,4 +1,4 @@
-//! Entities as the rows of a table, or as JSON. Both end early where a page would become too large.
+//! Entities as the rows of a table, or as JSON. Both end early if a page would become too large.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,17 +10,16 @@ use super::cells::{CELL_CHARACTERS, Cell, cell, pretty};
 use super::entities::Entities;
 use super::links::Links;
 use super::widths;
-use crate::figures;
-use crate::marks::{Marks, Syntax};
-use crate::shown::{Shown, named_text};
+use crate::format;
+use crate::highlight::{Highlighter, Syntax};
+use crate::safe_text::{SafeText, named_text};
 
-/// Columns of a table. Others are counted.
 pub(super) const TABLE_COLUMNS: usize = 60;
 
-/// So many digits are in sight in a window of a usual width.
+/// Digits that are visible in a window of a usual width.
 const IN_SIGHT: usize = 60;
 
-/// Columns that are brought into sight for their hits, most.
+/// Columns that are moved into sight because of their hits.
 const HIT_COLUMNS: usize = 3;
 
 const NAME_CHARACTERS: usize = 40;
@@ -29,45 +28,44 @@ const JSON_CHARACTERS: usize = 100_000;
 
 const SHOWN_BYTES: usize = 1 << 20;
 
-pub(super) struct Look<'a> {
+pub(super) struct TableContext<'a> {
     pub(super) links: &'a Links<'a>,
-    /// Where each stands in the version, as far as that is known.
+    /// The positions of the entities in the version, as far as they are known.
     pub(super) positions: &'a [u64],
-    /// Where the first stands in the answer.
+    /// The position of the first entity in the response.
     pub(super) offset: u64,
-    pub(super) marks: Marks,
-    /// The columns of a table that are asked for, in their order; none for all.
+    pub(super) marks: Highlighter,
+    /// The requested columns in their order; empty for all.
     pub(super) columns: Vec<String>,
 }
 
-/// A table of entities. Its columns are their top-level fields: those asked for, or all in the order of first
-/// appearance. Of all of them the one that sorts, and those with the hits of most rows, come behind the first where
-/// they would be out of sight.
+/// A table of entities. Its columns are their top-level fields: the requested ones, or all in the order of first
+/// appearance. The column that sorts, and those with the hits of most rows, are moved behind the first column if they
+/// would be out of sight.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) left_out: usize,
-    /// Columns that are not shown because others were asked for.
+    /// Columns that are not shown because others were requested.
     pub(super) hidden: usize,
     pub(super) rows: Vec<Row>,
-    /// The digits that the column of the positions is wide.
+    /// The width of the column of positions in digits.
     pub(super) position_width: usize,
-    /// Whether all columns have room if each is as wide as any other: then they share the width of the page.
+    /// Whether all columns fit if they have the same width: then they share the width of the page.
     pub(super) is_even: bool,
 }
 
 pub(super) struct Column {
-    pub(super) name: Shown,
-    /// All of a name that is shortened.
+    pub(super) name: SafeText,
+    /// The whole name if it is shortened.
     pub(super) whole: Option<String>,
-    /// What tells it from others: the name, or its hash.
+    /// A unique key: the name, or its hash.
     pub(super) key: String,
-    /// What a click on its head leads to.
     pub(super) sort: Option<String>,
     /// `ascending`, `descending` or `none`.
     pub(super) order: &'static str,
-    /// Its width in digits, which names a class of the style sheet.
+    /// The width in digits, which names a class of the style sheet.
     pub(super) width: usize,
-    /// Whether it has numbers, which stand right, and nothing else but nulls.
+    /// Whether all values are numbers or null.
     pub(super) is_number: bool,
 }
 
@@ -76,7 +74,7 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
 }
 
-/// What names a row: where it stands in the version, with the entity's page; or its place in the answer.
+/// The position of an entity in the version, with its page; or its place in the response.
 pub(super) struct RowLabel {
     pub(super) text: String,
     pub(super) href: Option<String>,
@@ -84,21 +82,20 @@ pub(super) struct RowLabel {
 
 pub(super) struct JsonRow {
     pub(super) label: RowLabel,
-    pub(super) json: Shown,
+    pub(super) json: SafeText,
 }
 
-impl Look<'_> {
-    /// What names the entity at this place of the answer.
+impl TableContext<'_> {
     pub(super) fn label(&self, index: usize) -> RowLabel {
         match self.positions.get(index) {
-            Some(at) => RowLabel { text: figures::grouped(*at), href: Some(self.links.place.entity(*at)) },
-            None => RowLabel { text: figures::grouped(self.offset.saturating_add(index as u64)), href: None },
+            Some(at) => RowLabel { text: format::grouped(*at), href: Some(self.links.place.entity(*at)) },
+            None => RowLabel { text: format::grouped(self.offset.saturating_add(index as u64)), href: None },
         }
     }
 }
 
 impl Table {
-    pub(super) fn new(entities: &Entities, look: &Look<'_>) -> Table {
+    pub(super) fn new(entities: &Entities, look: &TableContext<'_>) -> Table {
         let mut names: Vec<String> = look.columns.iter().take(TABLE_COLUMNS).cloned().collect();
         let chosen = names.len();
         let mut places: HashMap<String, usize> = names.iter().cloned().zip(0..).collect();
@@ -108,7 +105,7 @@ impl Table {
         let is_late = |name: &str| sorted == Some(name) || hit.as_deref() == Some(name);
         let mut rows = Vec::new();
         let mut bytes = 0;
-        // The columns with values that no sort puts in order, and those with others.
+        // The columns with values that cannot be sorted, and those with others.
         let mut nested = HashSet::new();
         let mut scalar = HashSet::new();
         for (index, entity) in entities.iter().enumerate() {
@@ -143,7 +140,7 @@ impl Table {
             0 => (names.len().saturating_sub(TABLE_COLUMNS), 0),
             chosen => (0, names.len() - chosen),
         };
-        // Those that are looked for and come late take the places of the last ones.
+        // Late columns that are searched for replace the last ones.
         let late: Vec<usize> = (most..names.len()).filter(|place| is_late(&names[*place])).collect();
         let shown: Vec<usize> = (0..most.min(names.len()) - late.len()).chain(late).collect();
         let mut columns_of = vec![None; names.len()];
@@ -163,7 +160,7 @@ impl Table {
         let columns = names.iter().enumerate().map(|(place, name)| {
             let cells = rows.iter().filter_map(|row| row.cells.get(place));
             Column {
-                width: widths::of_column(name, cells.clone()),
+                width: widths::for_column(name, cells.clone()),
                 is_number: are_numbers(cells),
                 ..Column::new(name, nested.contains(name) && !scalar.contains(name), look.links)
             }
@@ -171,7 +168,7 @@ impl Table {
         let columns: Vec<Column> = columns.collect();
         let widest = columns.iter().map(|column| column.width).max().unwrap_or(0);
         let is_even = widest * columns.len() <= IN_SIGHT;
-        let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
+        let position_width = widths::for_positions(rows.iter().map(|row| row.label.text.as_str()));
         let mut table = Table { columns, left_out, hidden, rows, position_width, is_even };
         if chosen == 0 {
             table.bring_into_sight(sorted);
@@ -179,7 +176,6 @@ impl Table {
         table
     }
 
-    /// Puts the column that sorts, and those with hits in most rows, behind the first one, if they are out of sight.
     fn bring_into_sight(&mut self, sorted: Option<usize>) {
         let mut to = 1;
         if let Some(from) = sorted {
@@ -204,7 +200,7 @@ impl Table {
         self.columns.iter().take(column + 1).map(|column| column.width).sum::<usize>() <= IN_SIGHT
     }
 
-    /// Moves a column to a place before it, if it is out of sight where it is.
+    /// Moves a column forward if it is out of sight.
     fn bring(&mut self, from: usize, to: usize) -> bool {
         if from <= to || from >= self.columns.len() || self.is_in_sight(from) {
             return false;
@@ -215,49 +211,43 @@ impl Table {
     }
 }
 
-fn first_hit(entities: &Entities, marks: &Marks) -> Option<String> {
+fn first_hit(entities: &Entities, marks: &Highlighter) -> Option<String> {
     if marks.is_empty() {
         return None;
     }
-    let fields = entities.iter().flat_map(members);
-    let is_hit = |value: &[u8]| !marks.find(&String::from_utf8_lossy(value), Syntax::Json, 0).near.is_empty();
-    fields.into_iter().find(|(_, value)| is_hit(value)).map(|(key, _)| key.unescape().into_owned())
+    let is_hit = |value: &[u8]| !marks.parts(&String::from_utf8_lossy(value), Syntax::Json).is_empty();
+    let mut fields = entities.iter().flat_map(members);
+    fields.find(|(_, value)| is_hit(value)).map(|(key, _)| key.unescape().into_owned())
 }
 
-/// Whether a column has numbers, and nothing else but nulls.
 fn are_numbers<'a>(cells: impl Iterator<Item = &'a Cell>) -> bool {
     let mut values = cells.filter(|cell| !matches!(cell, Cell::Missing | Cell::Null)).peekable();
     values.peek().is_some() && values.all(|cell| matches!(cell, Cell::Number(_)))
 }
 
 impl Column {
-    /// A column, of nested values alone perhaps.
     fn new(name: &str, is_nested: bool, links: &Links<'_>) -> Column {
-        let sorted = links.query.first("sort");
-        let is = |direction: &str| sorted == Some(format!("{name}:{direction}").as_str());
-        let (order, next) = match () {
-            () if is("asc") => ("ascending", "desc"),
-            // A name alone, which tells no direction.
-            () if sorted == Some(name) && !name.ends_with(":asc") && !name.ends_with(":desc") => ("ascending", "desc"),
-            () if is("desc") => ("descending", "asc"),
-            () => ("none", "asc"),
+        let (order, next) = match links.query.first("sort").filter(|_| links.sorted_field() == Some(name)) {
+            None => ("none", "asc"),
+            Some(sort) if sort.ends_with(":desc") => ("descending", "asc"),
+            Some(_) => ("ascending", "desc"),
         };
-        // A sort takes a field of the entities, which a column of a nested one is not.
+        // A sort requires a top-level field of the entities.
         let is_nested = is_nested || links.query.first("flatten").is_some() && Path::is_deep(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
-        // A browser reads some characters of a page as others, and no text of one is as long as a name may be.
+        // Browsers replace some characters, and names can be too long for an attribute.
         let is_kept = |character: char| !character.is_control() && character != char::REPLACEMENT_CHARACTER;
         let key = match name.len() <= CELL_CHARACTERS && name.chars().all(is_kept) {
             true => name.to_owned(),
             false => hex::encode(Sha256::digest(name)),
         };
         let whole = (name.chars().count() > NAME_CHARACTERS).then(|| named_text(name));
-        let name = Shown::short(name, NAME_CHARACTERS);
+        let name = SafeText::short(name, NAME_CHARACTERS);
         Column { name, whole, key, sort, order, width: 0, is_number: false }
     }
 }
 
-pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
+pub(super) fn json(entities: &Entities, look: &TableContext<'_>) -> Vec<JsonRow> {
     let mut rows = Vec::new();
     let mut bytes = 0;
     for (index, entity) in entities.iter().enumerate() {

@@ -5,20 +5,18 @@ use strata_http::params::{PARAMETERS, ParameterKind, Repetition};
 use strata_http::visit::BaseUrl;
 use strata_types::request::Format;
 
-use crate::place::Place;
 use crate::query::Query;
-use crate::shown::escaped_json;
+use crate::safe_text::escaped_json;
+use crate::urls::Place;
 
-/// The name of a tool, and the query for it.
+/// The name of a tool, and the query in its form.
 pub(super) type Snippet = (&'static str, String);
 
-/// What stands for the key of a private dataset.
+/// A placeholder for the key of a private dataset.
 const KEY: &str = "PRIVATE_KEY";
 
-/// The query of a read in its forms. A private dataset needs its key in each.
-pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> Vec<Snippet> {
+pub(super) fn snippets(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> Vec<Snippet> {
     let url = base.url(&read.at(&place.api()));
-    // The count is JSON in every format.
     let count = read.first("count").is_some();
     let shaped = read.without(&["format", "pretty", "typed"]);
     let in_format = |format: Format| {
@@ -53,7 +51,7 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     snippets
 }
 
-/// The tools that make tables. The key goes to addresses that begin with the scope.
+/// The tools that make tables. DuckDB sends the key to addresses that begin with the scope.
 fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3] {
     let keyed = |text: String| if private { text } else { String::new() };
     let storage = keyed(format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"));
@@ -81,7 +79,6 @@ fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3
     [("Python, pandas", pandas), ("DuckDB", duckdb), ("Polars", polars)]
 }
 
-/// The call of the tool `read`, which takes the parameters of a read by their names.
 fn tool_call(place: &Place, read: &Query) -> String {
     let mut arguments = Map::new();
     arguments.insert("dataset_id".to_owned(), place.dataset.id.get().into());
@@ -106,7 +103,7 @@ fn tool_call(place: &Place, read: &Query) -> String {
     escaped_json(&text)
 }
 
-/// A value of a URL as the JSON value that stands for it. Booleans of a URL may be written in several ways.
+/// A value of a query string as JSON. Booleans have several spellings.
 fn argument(kind: ParameterKind, value: &str) -> Option<Value> {
     match kind {
         ParameterKind::Boolean if value == "1" => Some(true.into()),

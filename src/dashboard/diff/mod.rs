@@ -1,4 +1,4 @@
-//! `…/diff`: what two versions of a dataset differ in, or a version and its alternate, for the owner. The page's query
+//! `…/diff`: the differences between two versions of a dataset, or a version and its alternate, for the owner. The query
 //! string is that of `GET /dataset/diff`.
 
 mod records;
@@ -16,21 +16,20 @@ use strata_types::version::{VersionNumber, there_are};
 
 use self::records::Record;
 use self::summary::Summary;
-use super::acting::own;
 use super::browse::Entities;
-use super::compared::{Compared, Equality, Paths, Room, Titles};
-use super::figures;
-use super::opened::{COMPARED, Heading, Tab};
-use super::place::{DatasetPlace, Place};
+use super::context::{COMPARED, Heading, Tab};
+use super::entity_diff::{Compared, Equality, Paths, Room};
+use super::form_handling::own;
+use super::format;
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, render};
+use super::urls::{DatasetPlace, Place};
+use super::visit::{PageResult, Shell, Visit, render};
 
 const RECORDS: u64 = 20;
 
-/// Characters of a field that are shown again.
 const FIELD_CHARACTERS: usize = 200;
 
-/// A parameter of the page alone: whether what is equal is shown, too.
+/// The parameter that shows equal values, too.
 const VIEW: &str = "view";
 const WHOLE: &str = "whole";
 const VIEWS: [&str; 2] = ["changes", WHOLE];
@@ -42,25 +41,23 @@ struct DiffPageHtml {
     heading: Heading,
     form: Form,
     problem: Option<String>,
-    found: Option<Found>,
+    found: Option<DiffResults>,
 }
 
-/// The form that chooses what is compared, as it was sent.
 struct Form {
     v1: String,
     v2: String,
     alt: bool,
-    /// Kept, though the form does not ask for it.
+    /// SubmittedForm again, though the form has no field for it.
     change_type: String,
-    versions: String,
 }
 
-struct Found {
+struct DiffResults {
     title: String,
-    same: bool,
-    /// What is counted, and how many there are.
-    totals: Vec<(String, String)>,
-    of: String,
+    /// Entities of each version, and of each change type.
+    totals: DiffSummary,
+    names: [String; 2],
+    of: u64,
     kinds: Vec<Kind>,
     summary: Option<Summary>,
     summary_href: Option<String>,
@@ -74,7 +71,7 @@ struct Found {
     api_href: String,
 }
 
-/// The records of a type, or all: a filter.
+/// A filter by change type.
 struct Kind {
     name: &'static str,
     number: String,
@@ -85,29 +82,29 @@ struct Kind {
 struct RecordHtml {
     kind: &'static str,
     class: &'static str,
-    /// The entity, and its page.
+    /// The entity in words, and its page.
     old: Option<(String, String)>,
     new: Option<(String, String)>,
     changed: Option<String>,
     compared: Compared,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let uri = visit.head.uri.clone();
     visit::check_utf8(&visit.head)?;
     let place = DatasetPlace::parse(uri.path())?;
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
-    // The form sends empty fields.
     let sent = Query::parse(uri.query());
-    // The dataset is the page's, and its answer has one format. Calls that are copied here may name both.
+    // Calls that are copied here can name the dataset and a format.
     let names: Vec<&str> = DiffCall::parameters().chain([VIEW, COMPARED]).collect();
     let shown: Vec<&str> = names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
     visit.ignore_others(&sent.without(&["dataset_id", "format"]), &shown);
+    // The form sends empty fields.
     let given = sent.pairs().iter().filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()));
     let query: Query = given.cloned().collect();
     let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
-    // Until two are chosen: the version from whose page one came, or the last one, and the one before.
+    // Unless two are chosen: the version whose page has the link to this one, or the last version, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let of_alternate = query.is_true("alt");
     let has_two = latest > 1 || (of_alternate && latest > 0);
@@ -115,26 +112,14 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let of = of(&query, latest);
     let [v1, v2] = proposed(*of.as_ref().unwrap_or(&None), latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
-    let form = Form {
-        v1: chosen("v1", v1),
-        v2: chosen("v2", v2),
-        alt: of_alternate,
-        change_type: field("change_type"),
-        versions: dataset.latest_version.map_or_else(
-            || "This dataset has no versions yet.".to_owned(),
-            |latest| match latest.get() {
-                1 => "This dataset has only version 1. You can compare this version with its alternate.".to_owned(),
-                _ => format!("Enter a version number from 1 to {latest}, “active”, or “latest”."),
-            },
-        ),
-    };
+    let form =
+        Form { v1: chosen("v1", v1), v2: chosen("v2", v2), alt: of_alternate, change_type: field("change_type") };
     let compared = async {
         of?;
         let is_asked = query.first("v1").is_some() || query.first("v2").is_some();
         let call = call(&place, &query, (!is_asked).then_some([v1, v2]))?;
         if is_asked { Box::pin(find(visit, &place, &query, call)).await.map(Some) } else { Ok(None) }
     };
-    // A mistake is explained where it was made.
     let (status, problem, found) = match compared.await {
         Ok(found) => (StatusCode::OK, None, found),
         Err(error) if is_mistake(&error) => {
@@ -143,7 +128,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         }
         Err(error) => return Err(error),
     };
-    let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
+    let title = found.as_ref().map_or("Compare versions", |found: &DiffResults| &found.title);
     let page = DiffPageHtml {
         shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
         heading: own.heading(visit, Tab::Compare),
@@ -154,18 +139,17 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(status, &page)
 }
 
-/// The versions that the form proposes to compare: one with the one before, or with its own alternate.
+/// The versions that the form proposes to compare.
 fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
     let of = of.filter(|number| (1..=latest).contains(number)).unwrap_or(latest);
     match of {
         of if alt => [of, of],
-        // The first one has none before it.
         0 | 1 => [1, 2],
         of => [of - 1, of],
     }
 }
 
-/// The version from whose page one came; 404 for one that is not there.
+/// The version whose page has the link to this one; 404 if it does not exist.
 fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
     let of = query.number(COMPARED)?;
     match of.filter(|number| !(1..=latest).contains(number)) {
@@ -179,7 +163,7 @@ fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
     }
 }
 
-/// The call that the page's query string is, of these versions where it names none.
+/// The API call of the page's query string, with these versions if it names none.
 fn call(place: &DatasetPlace, query: &Query, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
     query.one_of(VIEW, &VIEWS)?;
     let read = read(place, query);
@@ -190,14 +174,14 @@ fn call(place: &DatasetPlace, query: &Query, versions: Option<[u64; 2]>) -> Resu
     DiffCall::parse(parameters)
 }
 
-/// The operation's parameters of a page, without its dataset.
+/// The parameters of the operation, without the dataset.
 fn read(place: &DatasetPlace, query: &Query) -> Query {
     let read = query.without(&[VIEW, COMPARED]);
-    // Another dataset than the page's is given twice.
+    // Another dataset is an error of the operation: it is given twice.
     if read.all("dataset_id").eq([place.id.to_string()]) { read.without(&["dataset_id"]) } else { read }
 }
 
-/// Whether what was asked for cannot be compared.
+/// Whether the page explains an error in its form.
 fn is_mistake(error: &HttpError) -> bool {
     use HttpError::{Call, Diff, Invalid};
     matches!(
@@ -209,7 +193,7 @@ fn is_mistake(error: &HttpError) -> bool {
     )
 }
 
-async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall) -> Result<Found, HttpError> {
+async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall) -> Result<DiffResults, HttpError> {
     let user = visit.user()?;
     let whole = query.first(VIEW) == Some(WHOLE);
     let read = read(place, query);
@@ -222,7 +206,7 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let [v1, v2] = diff.versions;
     let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt { ", alternate" } else { "" })];
     let places = [place.number(v1), Place { alt: diff.alt, ..place.number(v2) }];
-    let mut room = Room::of_page();
+    let mut room = Room::for_page();
     let paths = if whole { Paths::All } else { Paths::Changed };
     let mut list = Vec::new();
     for (at, record) in lines.iter().filter_map(Record::parse).enumerate() {
@@ -235,28 +219,28 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     if asked > PAGE_ENTITIES as u64 {
         notes.push(format!(
             "A page shows at most {PAGE_ENTITIES} records. The API call below returns up to {}.",
-            figures::as_sent(query.first("limit").unwrap_or_default())
+            format::as_sent(query.first("limit").unwrap_or_default())
         ));
     }
     if shown < count {
         notes.push(format!(
             "Only {} of {} fit on this page. The next page continues where this one ends.",
-            figures::grouped(shown),
-            figures::counted(count, "record", "records")
+            format::grouped(shown),
+            format::counted(count, "record", "records")
         ));
     }
     let total = diff.count(page.change_type);
     if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
         notes.push(format!(
             "There is no record {}. The last record is {}.",
-            figures::grouped(page.offset),
-            figures::grouped(last)
+            format::grouped(page.offset),
+            format::grouped(last)
         ));
     }
     if shown == 0 && count > 0 {
         notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
     }
-    // What is too large for a page does not hold up the next one.
+    // A record that is too large for a page is skipped.
     let next = page.offset.saturating_add(shown.max(count.min(1)));
     let at = |offset: u64| {
         let query = if offset == 0 { query.without(&["offset"]) } else { query.with("offset", offset) };
@@ -279,15 +263,15 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let api = Query::default().and("dataset_id", place.id).to_string() + "&" + &api.to_string();
     let api_href = format!("/dataset/diff?{api}");
     let view = if whole { query.without(&[VIEW]) } else { query.with(VIEW, WHOLE) };
-    Ok(Found {
+    Ok(DiffResults {
         title: format!("{} and {}", names[0], names[1].to_lowercase()),
-        same: diff.count(None) == 0,
-        totals: totals(&diff, &names),
-        of: format!("{} in total", figures::counted(diff.count(None), "difference", "differences")),
+        totals: diff.summary(),
+        names,
+        of: diff.count(None),
         kinds: kinds(&diff, &page, query, place),
         summary: if has_summary { summary::summary(&diff).await? } else { None },
         summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.page("diff"))),
-        records: figures::counted(total, "record", "records"),
+        records: format::counted(total, "record", "records"),
         notes,
         list,
         pages,
@@ -296,20 +280,6 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
         api: BaseUrl::of(&visit.head, &visit.app).url(&api_href),
         api_href,
     })
-}
-
-/// How many entities there are, and what became of them.
-fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<(String, String)> {
-    let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
-    let total = |name: &str, number| (name.to_owned(), figures::grouped(number));
-    vec![
-        total(&names[0], total_v1),
-        total("removed", subtracted),
-        total("changed", modified),
-        total("added", added),
-        total("unchanged", total_v1 - subtracted - modified),
-        total(&names[1], total_v2),
-    ]
 }
 
 fn kind(change_type: ChangeType) -> &'static str {
@@ -325,7 +295,7 @@ fn kinds(diff: &VersionDiff, page: &DiffPage, query: &Query, place: &DatasetPlac
     let types = [None, Some(ChangeType::Modified), Some(ChangeType::Subtracted), Some(ChangeType::Added)];
     let kind = |change_type: Option<ChangeType>| Kind {
         name: change_type.map_or("All", kind),
-        number: figures::grouped(diff.count(change_type)),
+        number: format::grouped(diff.count(change_type)),
         href: change_type
             .map_or_else(|| rest.clone(), |one| rest.with("change_type", one.name()))
             .at(&place.page("diff")),
@@ -344,15 +314,15 @@ fn record_html(
 ) -> RecordHtml {
     let [old, new] = [0, 1].map(|side: usize| {
         record.positions[side].map(|position| {
-            let text = format!("{} of {}", figures::grouped(position), names[side].to_lowercase());
+            let text = format!("{} of {}", format::grouped(position), names[side].to_lowercase());
             (text, places[side].entity(position))
         })
     });
     let kind = kind(record.change_type);
-    let caption = format!("{kind}: record {}", figures::grouped(number));
-    let titles = Titles { caption: &caption, old: &names[0], new: &names[1] };
-    let compared = Compared::new(&titles, record.entities, Equality::Value, paths, room);
+    let caption = format!("{kind}: record {}", format::grouped(number));
+    let titles = names.each_ref().map(String::as_str);
+    let compared = Compared::new(caption, titles, record.entities, Equality::Value, paths, room);
     let is_modified = record.change_type == ChangeType::Modified;
-    let changed = is_modified.then(|| figures::counted(compared.changed as u64, "path differs", "paths differ"));
+    let changed = is_modified.then(|| format::counted(compared.changed as u64, "path differs", "paths differ"));
     RecordHtml { kind, class: record.change_type.name(), old, new, changed, compared }
 }

@@ -1,4 +1,4 @@
-//! The records of a diff, as the operation gives them on lines.
+//! The records of a diff in JSON lines.
 
 use strata_diff::ChangeType;
 use strata_json::Scalar;
@@ -10,7 +10,6 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The one of a line; `None` for no record.
     pub(super) fn parse(line: &'a [u8]) -> Option<Record<'a>> {
         let Some(Scalar::String(id)) = strata_json::member(line, "id").and_then(Scalar::read) else { return None };
         let id = id.unescape();
@@ -23,21 +22,5 @@ impl<'a> Record<'a> {
         };
         let entity = |name| strata_json::member(line, name).filter(|entity| *entity != b"null");
         Some(Record { change_type, positions, entities: [entity("v1"), entity("v2")] })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_is_read_from_its_line() {
-        let line = br#"{"id":"m3-14","change_type":"modified","source":"","v1":{"a":1},"v2":{"a":2},"field_diffs":[]}"#;
-        let record = Record::parse(line).expect("a record");
-        assert_eq!((record.change_type, record.positions), (ChangeType::Modified, [Some(3), Some(14)]));
-        assert_eq!(record.entities, [Some(&b"{\"a\":1}"[..]), Some(b"{\"a\":2}")]);
-        let record = Record::parse(br#"{"id":"a7","v1":null,"v2":{}}"#).expect("a record");
-        assert_eq!((record.positions, record.entities), ([None, Some(7)], [None, Some(&b"{}"[..])]));
-        assert!(Record::parse(br#"{"id":"x7"}"#).is_none() && Record::parse(br#"{"id":""}"#).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! In how many of the modified entities of a diff each path differs. It is exact for the entities that it looks at: the
-//! first ones, as many as `SUMMARY_ENTITIES` and as fit into [`BYTES`].
+//! The number of modified entities of a diff that differ at each path, among the first `SUMMARY_ENTITIES` that fit into
+//! [`BYTES`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,14 +11,13 @@ use strata_types::limits::SUMMARY_ENTITIES;
 
 use super::records::Record;
 use crate::browse::Entities;
-use crate::compared::{Equality, Step, leaves, path};
-use crate::figures;
-use crate::shown::Shown;
+use crate::entity_diff::{Equality, Step, leaves, path};
+use crate::format;
+use crate::safe_text::SafeText;
 
-/// Bytes of records that are looked at.
 const BYTES: usize = 4 << 20;
 
-/// Different paths that are counted, and shown.
+/// Paths that are counted, and shown.
 const PATHS: usize = 5_000;
 const SHOWN: usize = 50;
 
@@ -31,9 +30,9 @@ pub(super) struct Summary {
 }
 
 pub(super) struct PathCount {
-    pub(super) path: Shown,
+    pub(super) path: SafeText,
     pub(super) entities: String,
-    /// Of those that differ at the most frequent path, in percent.
+    /// In percent of the entities that differ at the most frequent path.
     pub(super) share: u64,
 }
 
@@ -46,13 +45,13 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
     let page = DiffPage { change_type: Some(ChangeType::Modified), offset: 0, limit };
     let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let records = Entities::take(answer.body, BYTES).await?;
-    // It is more than the threads that serve requests should wait for.
+    // The threads that serve requests must not wait for it.
     let counting = tokio::task::spawn_blocking(move || count(records.iter()));
     let Ok((seen, counts, is_full)) = counting.await else { return Ok(None) };
-    let of_all = figures::counted(modified, "changed entity", "changed entities");
+    let of_all = format::counted(modified, "changed entity", "changed entities");
     let covered = match (seen < modified, is_full) {
-        (true, _) => Some(format!("{} of {of_all}", figures::grouped(seen))),
-        (false, true) => Some(format!("{} paths that differ", figures::grouped(PATHS as u64))),
+        (true, _) => Some(format!("{} of {of_all}", format::grouped(seen))),
+        (false, true) => Some(format!("{} paths that differ", format::grouped(PATHS as u64))),
         (false, false) => None,
     };
     let bound = covered.map(|covered| format!("This table covers only the first {covered}."));
@@ -60,14 +59,14 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
     counts.sort_unstable_by(|(one, count), (other, other_count)| other_count.cmp(count).then_with(|| one.cmp(other)));
     let most = counts.first().map_or(1, |(_, count)| *count);
     let paths = counts.iter().take(SHOWN).map(|(path, count)| PathCount {
-        path: Shown::new(path, CHARACTERS),
-        entities: figures::grouped(*count),
+        path: SafeText::new(path, CHARACTERS),
+        entities: format::grouped(*count),
         share: (count * 100).div_ceil(most),
     });
     Ok(Some(Summary { paths: paths.collect(), left_out: counts.len().saturating_sub(SHOWN), bound }))
 }
 
-/// How many records there are, in how many of them each path differs, and whether more paths differ.
+/// The number of records, the number that differ at each path, and whether more paths differ.
 fn count<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u64>, bool) {
     let mut seen = 0;
     let mut counts = HashMap::<String, u64>::new();
@@ -95,7 +94,7 @@ fn count<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u
     (seen, counts, is_full)
 }
 
-/// `_source` differs in spelling alone, or the entities would not be one.
+/// `_source` differs only in spelling, since the records are of one entity.
 fn is_source(steps: &[Step<'_>]) -> bool {
     matches!(steps.first(), Some(Step::Key(key)) if key.eq_str("_source"))
 }
@@ -105,21 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entity_counts_once_for_each_path_that_differs() {
-        let lines = [
-            r#"{"id":"m0-0","v1":{"a":[1,2],"b":1},"v2":{"a":[3,4],"b":1.0}}"#,
-            r#"{"id":"m1-1","v1":{"a":[1],"b":{"c":1}},"v2":{"a":[1],"b":{"c":2,"d":3}}}"#,
-            r#"{"id":"m2-2","v1":{"a":1,"_source":1},"v2":{"a":2,"_source":1.0}}"#,
-        ];
-        let (seen, counts, is_full) = count(lines.iter().map(|line| line.as_bytes()));
-        let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort();
-        let counts: Vec<_> = counts.iter().map(|(path, count)| (path.as_str(), *count)).collect();
-        assert_eq!((seen, counts.as_slice(), is_full), (3, &[("a", 2), ("b.c", 1), ("b.d", 1)][..], false));
-    }
-
-    #[test]
-    fn no_more_paths_are_kept_than_are_counted() {
+    fn summary_number_of_paths_is_limited() {
         let wide = |from: usize| {
             let members: Vec<String> = (from..from + PATHS).map(|number| format!("\"p{number}\":1")).collect();
             format!(r#"{{"id":"m0-0","v1":{{}},"v2":{{{}}}}}"#, members.join(","))

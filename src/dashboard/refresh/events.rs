@@ -1,8 +1,8 @@
-//! `…/refresh/events`: how far the running refresh of a dataset is, as server-sent events for scripts of the page
-//! (docs/guides/dashboard.md, Publish and refresh). Each is a JSON object. Where none runs, the answer is 204, after
-//! which browsers ask no more.
+//! `…/refresh/events`: the progress of the running refresh as server-sent events for the script of the page
+//! (docs/guides/dashboard.md, Publish and refresh). Each event is a JSON object. If no refresh runs, the response is 204,
+//! after which browsers do not reconnect.
 //!
-//! A stream ends with its refresh, and otherwise after [`STREAM`]: browsers open it again by themselves.
+//! A stream ends with its refresh or after [`STREAM`]. Browsers reconnect on their own.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,37 +19,47 @@ use strata_types::ids::{AttemptId, DatasetId};
 use strata_types::user::User;
 use tokio::time::Instant;
 
-use crate::acting::own;
-use crate::visit::{Reply, Visit};
+use crate::form_handling::own;
+use crate::visit::{PageResult, Reply, Visit};
 
 const STREAM: Duration = Duration::from_secs(30);
 
-/// How often it is looked how far a refresh of this process is.
-const LOOK: Duration = Duration::from_millis(300);
+/// How often the progress of a refresh in this process is checked.
+const POLL_PROGRESS: Duration = Duration::from_millis(300);
 
-/// How often the record of one of another process is looked at.
-const ASK: Duration = Duration::from_secs(2);
+/// How often the record of a refresh in another process is checked.
+const POLL_RECORD: Duration = Duration::from_secs(2);
 
-/// How long browsers wait before they open a stream again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long browsers wait before they reconnect.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Attempts among which one is looked for that has just ended.
+/// The latest attempts, among which the one that has just ended is searched.
 const ATTEMPTS: u32 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-enum Told {
-    /// What a refresh of this process does now, and the figures of it.
-    Stage { stage: &'static str, bytes: u64, entities: u64, written: u64 },
-    /// It runs in another process of the service.
-    Running { stage: &'static str },
-    /// It made this version. The last event.
-    Done { stage: &'static str, version: u64 },
-    /// It made nothing. The last event.
-    Failed { stage: &'static str, error: String },
+enum RefreshEvent {
+    Stage {
+        stage: &'static str,
+        bytes: u64,
+        entities: u64,
+        written: u64,
+    },
+    /// The refresh runs in another process.
+    Running {
+        stage: &'static str,
+    },
+    Done {
+        stage: &'static str,
+        version: u64,
+    },
+    Failed {
+        stage: &'static str,
+        error: String,
+    },
 }
 
-pub(crate) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(crate) async fn show(visit: &mut Visit) -> PageResult {
     let place = own(visit).await?.place;
     let app = visit.app.clone();
     let user = visit.user()?;
@@ -61,15 +71,8 @@ pub(crate) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         let text = "Too many of your open pages are following a refresh. Close some of them.".to_owned();
         return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
-    let watched = Watched {
-        attempt: attempt.id,
-        until: Instant::now() + STREAM,
-        dataset: place.id,
-        told: None,
-        app,
-        user,
-        _watch: watch,
-    };
+    let until = Instant::now() + STREAM;
+    let watched = Watched { attempt: attempt.id, until, dataset: place.id, told: None, app, user, _watch: watch };
     let events = Sse::new(watched.into_stream()).keep_alive(KeepAlive::default());
     Ok(Reply::Other(events.into_response()))
 }
@@ -79,7 +82,7 @@ struct Watched {
     user: User,
     dataset: DatasetId,
     attempt: AttemptId,
-    told: Option<Told>,
+    told: Option<RefreshEvent>,
     until: Instant,
     _watch: Watch,
 }
@@ -88,24 +91,23 @@ impl Watched {
     fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
         stream::unfold(self, |mut watched| async move {
             let told = watched.next().await?;
-            // No text of it can fail.
-            let event = Event::default().retry(AGAIN).json_data(&told).ok()?;
+            let event = Event::default().retry(RECONNECT_DELAY).json_data(&told).ok()?;
             watched.told = Some(told);
             Some((Ok(event), watched))
         })
     }
 
-    /// What is to be told next; `None` at the end.
-    async fn next(&mut self) -> Option<Told> {
-        if matches!(self.told, Some(Told::Done { .. } | Told::Failed { .. })) {
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<RefreshEvent> {
+        if matches!(self.told, Some(RefreshEvent::Done { .. } | RefreshEvent::Failed { .. })) {
             return None;
         }
         loop {
             let (told, pause) = match self.app.refreshes().progress(self.dataset) {
                 Some(RefreshProgress { stage, bytes, entities, written }) => {
-                    (Told::Stage { stage: stage.name(), bytes, entities, written }, LOOK)
+                    (RefreshEvent::Stage { stage: stage.name(), bytes, entities, written }, POLL_PROGRESS)
                 }
-                None => (self.recorded().await?, ASK),
+                None => (self.recorded().await?, POLL_RECORD),
             };
             if self.told.as_ref() != Some(&told) {
                 return Some(told);
@@ -114,14 +116,14 @@ impl Watched {
         }
     }
 
-    /// What the record of the attempt tells. A catalog that cannot be asked ends the stream; the browser asks again.
-    async fn recorded(&self) -> Option<Told> {
+    /// The event that the record of the attempt stands for. A catalog that is unavailable ends the stream.
+    async fn recorded(&self) -> Option<RefreshEvent> {
         let attempts = self.app.datasets().attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
         let own = |attempt: &Attempt| attempt.id == self.attempt;
         Some(match attempts.into_iter().find(own)?.outcome {
-            None => Told::Running { stage: "running" },
-            Some(AttemptOutcome::Published(version)) => Told::Done { stage: "done", version: version.get() },
-            Some(AttemptOutcome::Failed { error }) => Told::Failed { stage: "failed", error },
+            None => RefreshEvent::Running { stage: "running" },
+            Some(AttemptOutcome::Published(version)) => RefreshEvent::Done { stage: "done", version: version.get() },
+            Some(AttemptOutcome::Failed { error }) => RefreshEvent::Failed { stage: "failed", error },
         })
     }
 }

@@ -1,10 +1,5 @@
-//! `…/refresh`: how a dataset gets its versions, for its owner: now, by a file, by schedule or by its ping URL; how far
-//! the running refresh is, and what became of those before.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `upload` | a file that is sent |
-//! | `events` | how far the running refresh is, as a stream |
+//! `…/refresh`: how a dataset gets its versions, for its owner: now, by a file, by schedule or by its ping URL; the
+//! progress of the running refresh, and the history.
 
 pub(super) mod events;
 pub(super) mod upload;
@@ -15,36 +10,35 @@ use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use strata_catalog::{Attempt, AttemptOutcome, DatasetView};
+use strata_catalog::{Attempt, AttemptOutcome, DatasetView, VersionRecord};
 use strata_http::error::HttpError;
 use strata_http::visit::BaseUrl;
-use strata_service::{App, RefreshProgress, RefreshStage};
-use strata_types::dataset::{Dataset, DatasetChange, DatasetSource};
+use strata_service::{RefreshProgress, RefreshStage};
+use strata_types::dataset::{DatasetChange, DatasetSource};
 use strata_types::ids::AttemptId;
 use strata_types::schedule::Schedule;
 use strata_types::source::SourceFormat;
 use strata_types::version::VersionNumber;
 
-use super::acting::{Own, Problem, Sent, own, problem, received_of_owner};
-use super::figures::{self, Time};
-use super::opened::{Heading, Tab};
-use super::place::DatasetPlace;
+use super::context::{Heading, Tab};
+use super::form_handling::{OwnerContext, Problem, SubmittedForm, own, problem, received_of_owner};
+use super::format::{self, Time};
 use super::query::Query;
-use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, render};
+use super::safe_text::SafeText;
+use super::urls::DatasetPlace;
+use super::visit::{PageResult, Reply, Shell, Visit, render};
 
-/// How long a page waits for a refresh that it has begun. The refresh goes on.
+/// How long a page waits for a refresh that it has started. The refresh continues without it.
 const REFRESH_WAITS: Duration = Duration::from_secs(5);
 
-/// Times of a schedule that are shown.
 const TIMES: usize = 5;
 
 const PAGE: usize = 20;
 
-/// The parameter that names a refresh that was seen running.
+/// The parameter that names a refresh that was running when the page was last loaded.
 const ENDED: &str = "ended";
 
-/// The fields of the page's forms, beside which their problems are said.
+/// The forms next to which problems are shown.
 const NOW: &str = "now";
 const FILE: &str = "file";
 const SCHEDULE: &str = "schedule";
@@ -54,23 +48,22 @@ const SCHEDULE: &str = "schedule";
 struct RefreshPage {
     shell: Shell,
     heading: Heading,
-    said: Said,
-    /// The version that a refresh made which has just ended.
-    made: Option<Made>,
-    /// The version that stays active, whatever is made.
+    said: Flash,
+    /// The version that the refresh created which has just ended.
+    made: Option<VersionRecord>,
+    warnings: Vec<String>,
     pinned: Option<u64>,
-    /// Where the entities are fetched from, without what may be a key in it.
+    /// The source URL without parts that might be a key.
     source: Option<String>,
-    /// The page that shows what became of the running refresh, if one runs.
+    /// The page that shows the outcome of the running refresh.
     running: Option<String>,
-    /// How far it is, if it runs in this process. One of another process may be gone, and a new refresh then ends it.
+    /// The progress of a refresh in this process.
     progress: Option<RefreshProgress>,
     format: String,
     infer_types: bool,
     schedule: String,
-    /// The next times of the schedule, the typed one if any.
+    /// The next times of the schedule, or of the one that was typed.
     times: Vec<Time>,
-    /// The ping URL, where it was asked for.
     ping: Option<String>,
     attempts: Vec<Attempt>,
     now: DateTime<Utc>,
@@ -78,35 +71,28 @@ struct RefreshPage {
     older: Option<String>,
 }
 
-struct Made {
-    number: VersionNumber,
-    entities: String,
-    warnings: Vec<String>,
-}
-
 #[derive(Default)]
-struct Said {
-    status: StatusCode,
+struct Flash {
     notice: Option<&'static str>,
     ended: Option<Ended>,
     /// The attempt before which the history begins.
     before: Option<u64>,
     problem: Problem,
     ping: bool,
-    /// The format and the types that were chosen for a file.
+    /// The format of an upload that was refused, and whether its types were to be inferred.
     upload: Option<(String, bool)>,
-    /// A schedule that was typed, and is not saved.
+    /// A schedule that is not saved.
     typed: Option<String>,
 }
 
-/// The refresh of which it is said what became of it.
+/// The refresh whose outcome is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Newest,
     Of(u64),
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let query = visit.query(&["done", ENDED, "before"])?;
     let done = query.one_of("done", &["begun", "made", "schedule"])?;
     let notice = done.map(|done| match done {
@@ -119,14 +105,14 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         (_, id) => id.map(Ended::Of),
     };
     let before = query.number("before")?;
-    refresh(visit, Said { notice, ended, before, ..Said::default() }).await
+    refresh(visit, Flash { notice, ended, before, ..Flash::default() }).await
 }
 
-async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
+async fn refresh(visit: &Visit, mut said: Flash) -> PageResult {
     let own = own(visit).await?;
     let app = &visit.app;
     let user = visit.user()?;
-    let Own { place, view: DatasetView { dataset, versions, .. } } = &own;
+    let OwnerContext { place, view: DatasetView { dataset, versions, .. } } = &own;
     let before = said.before;
     let limit = PAGE as u32 + 1;
     let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
@@ -145,25 +131,19 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     };
     let fetched = source.is_some();
     let mut made = None;
-    let warnings = ended.map(|attempt| attempt.warnings.clone()).unwrap_or_default();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
-            let record = versions.iter().find(|record| record.version.number == *number);
-            made = record.map(|record| Made {
-                number: *number,
-                entities: figures::counted(record.version.file.entity_count, "entity", "entities"),
-                warnings,
-            });
+            made = versions.iter().find(|record| record.version.number == *number).cloned();
             said.notice = said.notice.filter(|_| made.is_none());
         }
         Some(AttemptOutcome::Failed { error }) => {
             said.notice = None;
             let text = format!("No version was created: {error}");
-            said.problem = Problem::at(if fetched { NOW } else { FILE }, &text);
+            said.problem = Problem::at(StatusCode::OK, if fetched { NOW } else { FILE }, &text);
         }
         None => {}
     }
-    // Another tab may have taken away the form that was sent.
+    // The form that was sent might no longer be on the page, because of a change in another tab.
     if (!fetched && said.problem.of(NOW).is_some())
         || ((fetched || dataset.frozen || progress.is_some()) && said.problem.of(FILE).is_some())
     {
@@ -171,11 +151,14 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     }
     let running = attempts.first().filter(|_| runs).map(|attempt| Query::default().and(ENDED, attempt.id.get()));
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
+    let parsed = schedule.parse::<Schedule>().ok().filter(|_| fetched);
+    let times = parsed.map(|schedule| app.schedules().due_times(&schedule, dataset.id, TIMES)).unwrap_or_default();
     let (format, infer_types) = said.upload.take().unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
         shell: visit.shell(said.problem.title(format!("Refresh, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Refresh),
         made,
+        warnings: ended.map(|attempt| attempt.warnings.clone()).unwrap_or_default(),
         pinned: dataset.pinned_version.map(VersionNumber::get),
         source,
         running: (runs || progress.is_some()).then(|| running.unwrap_or_default().at(&place.page("refresh"))),
@@ -183,7 +166,7 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         format,
         infer_types,
         schedule: schedule.to_owned(),
-        times: if fetched { times(app, dataset, schedule) } else { Vec::new() },
+        times: times.into_iter().map(Time::to_the_second).collect(),
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts,
         now: Utc::now(),
@@ -191,16 +174,10 @@ async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         older: older.map(|id| Query::default().and("before", id.get()).at(&place.page("refresh"))),
         said,
     };
-    render(page.said.status, &page)
+    render(page.said.problem.status, &page)
 }
 
-/// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule.
-fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Time> {
-    let Ok(schedule) = schedule.parse::<Schedule>() else { return Vec::new() };
-    app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Time::to_the_second).collect()
-}
-
-/// A URL without what may be a key: the query, and a name and password before the host.
+/// A URL without parts that might be a key: the query, and the name and password.
 pub(super) fn shown_url(url: &str) -> String {
     let (before, query) = url.split_once('?').map_or((url, ""), |(before, _)| (before, "?…"));
     let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
@@ -210,52 +187,38 @@ pub(super) fn shown_url(url: &str) -> String {
     format!("{scheme}{host}{}{query}", path.map(|path| format!("/{path}")).unwrap_or_default())
 }
 
-/// The stage of a refresh in words; without progress, another process of the service makes it.
-fn stage(progress: Option<&RefreshProgress>) -> &'static str {
-    match progress.map(|progress| progress.stage) {
-        None => "The refresh is running on another node.",
-        Some(RefreshStage::Waiting) => "Waiting for the source or a permit.",
-        Some(RefreshStage::Receiving) => "Receiving data.",
-        Some(RefreshStage::Decoding) => "Decoding the entities.",
-        Some(RefreshStage::Writing) => "Writing the version.",
-        Some(RefreshStage::Publishing) => "Publishing the version.",
-    }
-}
-
 fn took(attempt: &Attempt) -> Option<String> {
-    Some(figures::took((attempt.finished_at? - attempt.started_at).num_milliseconds().unsigned_abs()))
+    Some(format::took((attempt.finished_at? - attempt.started_at).num_milliseconds().unsigned_abs()))
 }
 
-/// The forms of the page, but that with a file.
-pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     let (own, sent) = received_of_owner(visit, body).await?;
     let error = match done(visit, &own.place, &sent).await {
         Err(error) => error,
         reply => return reply,
     };
-    let (status, problem) = told(visit, error, &sent.action)?;
+    let problem = told(visit, error, &sent.action)?;
     let typed = (sent.action == SCHEDULE).then(|| sent.trimmed(SCHEDULE).to_owned());
-    refresh(visit, Said { status, problem, typed, ..Said::default() }).await
+    refresh(visit, Flash { problem, typed, ..Flash::default() }).await
 }
 
-/// The status and the problem of an error, which is said beside the form that it is of.
-fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<(StatusCode, Problem), HttpError> {
-    let (status, told) = problem(visit, error, &[SCHEDULE])?;
+/// The problem of an error, next to its form.
+fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<Problem, HttpError> {
+    let told = problem(visit, error, &[SCHEDULE])?;
     let form = [NOW, FILE, SCHEDULE].into_iter().find(|name| *name == form);
     Ok(match (told.general(), form) {
-        (Some(text), Some(form)) => (status, Problem::at(form, text)),
-        _ => (status, told),
+        (Some(text), Some(form)) => Problem::at(told.status, form, text),
+        _ => told,
     })
 }
 
-async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
+async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> PageResult {
     let app = &visit.app;
     let user = visit.user()?;
     if sent.action != SCHEDULE {
         sent.check(&[], &[])?;
     }
     match sent.action.as_str() {
-        // Dropped, it goes on.
         NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
             Ok(Ok(_)) => Ok(Reply::done("made", &place.page("refresh"))),
             Ok(Err(error)) => Err(error.into()),
@@ -263,30 +226,27 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
         },
         SCHEDULE => {
             sent.check(&[SCHEDULE], &["preview"])?;
-            let typed = sent.optional(SCHEDULE);
-            let schedule = match typed.map(str::parse::<Schedule>).transpose() {
-                Ok(schedule) => schedule,
-                Err(error) => {
-                    let typed = typed.map(str::to_owned);
-                    let problem = Problem::at(SCHEDULE, &error.reason);
-                    let said = Said { status: StatusCode::BAD_REQUEST, problem, typed, ..Said::default() };
-                    return refresh(visit, said).await;
+            let typed = sent.trimmed(SCHEDULE).to_owned();
+            let schedule = match Some(typed.as_str()).filter(|typed| !typed.is_empty()).map(str::parse::<Schedule>) {
+                Some(Err(error)) => {
+                    let problem = Problem::at(StatusCode::BAD_REQUEST, SCHEDULE, &error.reason);
+                    return refresh(visit, Flash { problem, typed: Some(typed), ..Flash::default() }).await;
                 }
+                _ if sent.ticked("preview") => {
+                    return refresh(visit, Flash { typed: Some(typed), ..Flash::default() }).await;
+                }
+                schedule => schedule.and_then(Result::ok),
             };
-            if sent.ticked("preview") {
-                let typed = Some(typed.unwrap_or_default().to_owned());
-                return refresh(visit, Said { typed, ..Said::default() }).await;
-            }
             let schedule = schedule.map(|schedule| schedule.to_string());
             let change = DatasetChange { schedule: Some(schedule), ..DatasetChange::default() };
             app.datasets().update(&user, place.id, change).await?;
             Ok(Reply::done(SCHEDULE, &place.page("refresh")))
         }
-        "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
+        "show-ping" => refresh(visit, Flash { ping: true, ..Flash::default() }).await,
         "rotate-ping" => {
             app.datasets().rotate_ping(&user, place.id).await?;
             let notice = Some("The ping URL was replaced. The old URL now returns 404.");
-            refresh(visit, Said { ping: true, notice, ..Said::default() }).await
+            refresh(visit, Flash { ping: true, notice, ..Flash::default() }).await
         }
         _ => Err(HttpError::NoSuchPath),
     }
@@ -297,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_what_may_be_a_key() {
+    fn url_is_shown_without_keys() {
         for (url, shown) in [
             ("https://a.test/x.json", "https://a.test/x.json"),
             ("https://a.test/x.json?key=1?2", "https://a.test/x.json?…"),

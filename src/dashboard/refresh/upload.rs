@@ -1,10 +1,8 @@
-//! A file as the next version of a dataset that takes what its owner sends. The file passes on as it comes, within the
-//! bounds of a push.
+//! The upload of a file as the next version of a dataset. The file is streamed, within the limits of a push.
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{StreamExt, stream};
 use strata_http::error::{CallError, HttpError};
 use strata_http::visit::{self, File, Part, Upload};
 use strata_ingest::InferTypes;
@@ -13,25 +11,25 @@ use strata_types::source::SourceFormat;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::{FILE, REFRESH_WAITS, Said, refresh, told};
-use crate::acting::{Problem, own};
-use crate::visit::{Reply, Visit};
-use crate::{forms, place::DatasetPlace};
+use super::{FILE, Flash, REFRESH_WAITS, refresh, told};
+use crate::form_handling::{Problem, own};
+use crate::visit::{PageResult, Reply, Visit};
+use crate::{form_tokens, urls::DatasetPlace};
 
 const FORMAT: &str = "format";
 const INFER_TYPES: &str = "infer_types";
 
-pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(crate) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;
-    let fields: (&[&str], _) = (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE);
+    let fields: (&[&str], _) = (&[form_tokens::TOKEN, FORMAT, INFER_TYPES], FILE);
     let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
         Ok(upload) => upload,
         Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
             let problem = format!("the file is too large: the limit is {limit} bytes (sources.max_bytes)");
-            let problem = Problem::at(FILE, &problem);
-            return refresh(visit, Said { status: StatusCode::PAYLOAD_TOO_LARGE, problem, ..Said::default() }).await;
+            let problem = Problem::at(StatusCode::PAYLOAD_TOO_LARGE, FILE, &problem);
+            return refresh(visit, Flash { problem, ..Flash::default() }).await;
         }
         Err(error) => return Err(error),
     };
@@ -42,7 +40,7 @@ pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
         upload = match upload.next().await? {
             Part::Field(name, value, rest) => {
                 match name.as_str() {
-                    forms::TOKEN => is_ours = visit.is_token(&value),
+                    form_tokens::TOKEN => is_ours = visit.is_token(&value),
                     INFER_TYPES => infers = true,
                     _ => format = value,
                 }
@@ -52,32 +50,32 @@ pub(crate) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
             Part::End => break None,
         };
     };
-    // Nothing of the file is looked at before.
     if !is_ours {
         return Err(CallError::ForgedForm.into());
     }
-    let wrong = async |visit: &Visit, status, problem, format| {
-        refresh(visit, Said { status, problem, upload: Some((format, infers)), ..Said::default() }).await
+    let wrong = async |visit: &Visit, problem, format| {
+        refresh(visit, Flash { problem, upload: Some((format, infers)), ..Flash::default() }).await
     };
     let known = format.parse::<SourceFormat>().ok();
     if known.is_none() && !format.is_empty() {
-        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FORMAT, "unknown format"), format).await;
+        return wrong(visit, Problem::at(StatusCode::BAD_REQUEST, FORMAT, "unknown format"), format).await;
     }
     let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
-        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FILE, "choose a file"), format).await;
+        return wrong(visit, Problem::at(StatusCode::BAD_REQUEST, FILE, "choose a file"), format).await;
     };
-    // A file of another format than csv and tsv has its own types: the box is no reason to refuse it.
+    // Files in other formats than csv and tsv have types, so they ignore the option.
     let types = if infers { InferTypes::Tables } else { InferTypes::No };
     match made(visit, &place, name, file, known, types).await {
         Err(error) => {
-            let (status, problem) = told(visit, error, FILE)?;
-            wrong(visit, status, problem, format).await
+            let problem = told(visit, error, FILE)?;
+            wrong(visit, problem, format).await
         }
         reply => reply,
     }
 }
 
-/// Makes a version of a file. Once all of it has come, the page waits for a while, and the work goes on without it.
+/// Creates a version from a file. Once the whole file has arrived, the page waits for [`REFRESH_WAITS`]; the work
+/// continues without it.
 async fn made(
     visit: &Visit,
     place: &DatasetPlace,
@@ -85,11 +83,13 @@ async fn made(
     file: File,
     format: Option<SourceFormat>,
     infer_types: InferTypes,
-) -> Result<Reply, HttpError> {
+) -> PageResult {
     let (ended, has_ended) = oneshot::channel();
+    // The page might no longer wait.
+    let end = stream::once(async move { _ = ended.send(()) }).filter_map(|()| std::future::ready(None));
     let push = Push {
         dataset: Some(place.id),
-        body: until_the_end(file.into_stream(), ended),
+        body: file.into_stream().chain(end),
         content_type: None,
         name: Some(name),
         format,
@@ -101,7 +101,6 @@ async fn made(
     let work = async move { refreshes.push(user.id, push).await };
     let mut work = tokio::spawn(work.in_current_span());
     let waits = async {
-        // Where it ends early, the work tells.
         let _ = has_ended.await;
         tokio::time::sleep(REFRESH_WAITS).await;
     };
@@ -112,17 +111,4 @@ async fn made(
         },
         () = waits => Ok(Reply::done("begun", &place.page("refresh"))),
     }
-}
-
-/// The same bytes, with a sign when all of them have been taken.
-fn until_the_end<E: Send + 'static>(
-    bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
-    ended: oneshot::Sender<()>,
-) -> impl Stream<Item = Result<Bytes, E>> + Send + 'static {
-    let end = stream::once(async move {
-        // The page may be gone.
-        let _ = ended.send(());
-        None
-    });
-    bytes.map(Some).chain(end).filter_map(std::future::ready)
 }

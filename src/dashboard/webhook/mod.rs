@@ -1,7 +1,5 @@
-//! `…/webhook`: the POST that tells a receiver of the dataset's owner of a new version: where it goes, what was sent,
-//! and how its signature is checked.
-
-mod snippets;
+//! `…/webhook`: the receiver of the POST requests for new versions, the log of deliveries, and programs that verify a
+//! signature.
 
 use askama::Template;
 use axum::body::Body;
@@ -14,29 +12,35 @@ use strata_service::webhook::SIGNATURE_HEADER;
 use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
 
-use self::snippets::SNIPPETS;
-use super::acting::{Problem, Question, Sent, asked, invalid_field, own, problem, received_of_owner};
-use super::figures::{self, Time};
-use super::opened::{Heading, Tab};
-use super::place::DatasetPlace;
+use super::context::{Heading, Tab};
+use super::form_handling::{Problem, Question, SubmittedForm, asked, invalid_field, own, problem, received_of_owner};
+use super::format::{self, Time};
 use super::query::Query;
 use super::refresh::shown_url;
-use super::visit::{Reply, Shell, Visit, render};
+use super::urls::DatasetPlace;
+use super::visit::{PageResult, Reply, Shell, Visit, render};
 
 const PAGE: usize = 20;
 
 /// The parameter that names the version whose payload is shown.
 const VERSION: &str = "version";
 
-/// Random bytes of a secret that is made here.
+/// Random bytes of a generated secret.
 const SECRET_BYTES: usize = 32;
 
-/// The fields of the form, beside which their problems are said.
+/// Programs that verify a signature, with the secret in `WEBHOOK_SECRET`, the header in `SIGNATURE` and the body in the
+/// file `body.json`.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("Python", include_str!("verify.py")),
+    ("JavaScript", include_str!("verify.js")),
+    ("Shell", include_str!("verify.sh")),
+];
+
 const URL: &str = "url";
 const SECRET: &str = "secret";
 const FIELDS: [&str; 2] = [URL, SECRET];
 
-/// How deliveries are signed: with a new secret, with a typed one, with the one that is registered, or not at all.
+/// How deliveries are signed: with a new secret, a typed one, the registered one, or not at all.
 const SIGNED: [&str; 4] = ["made", "typed", "kept", "no"];
 
 #[derive(Template)]
@@ -44,14 +48,13 @@ const SIGNED: [&str; 4] = ["made", "typed", "kept", "no"];
 struct WebhookPage {
     shell: Shell,
     heading: Heading,
-    said: Said,
+    said: Flash,
     plan: Plan,
     registered: Option<Webhook>,
     form: Form,
-    /// The version of a payload, and that.
     payload: Option<(VersionNumber, String)>,
     deliveries: Vec<SentDelivery>,
-    /// What names the part of the list that is shown.
+    /// The query string of the part of the list that is shown.
     list: Query,
     now: DateTime<Utc>,
     first: Option<String>,
@@ -59,7 +62,7 @@ struct WebhookPage {
 }
 
 struct Form {
-    /// Empty where it is not shown, because it may hold a key.
+    /// Empty if it is hidden because it might contain a key.
     url: String,
     secret: String,
     /// One of [`SIGNED`].
@@ -71,21 +74,20 @@ fn has_hidden_url(webhook: &Webhook) -> bool {
 }
 
 #[derive(Default)]
-struct Said {
-    status: StatusCode,
+struct Flash {
     notice: Option<&'static str>,
-    /// The version before which the list of what was sent begins.
+    /// The version before which the list of deliveries begins.
     before: Option<u64>,
     /// The version whose payload is shown, unless it is the newest.
     version: Option<VersionNumber>,
     problem: Problem,
-    /// A secret that was just made. It is shown this once.
+    /// A new secret.
     made: Option<String>,
-    /// What was typed, and is not saved.
+    /// The form that was refused.
     typed: Option<Form>,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let query = visit.query(&["done", "before", VERSION])?;
     let notice = match query.one_of("done", &["register", "delete"])? {
         Some("register") => Some("The webhook was registered. strata will call it for the next version."),
@@ -94,10 +96,10 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let version = query.number(VERSION)?.map(VersionNumber::new);
     let before = query.number("before")?;
-    webhook(visit, Said { notice, before, version, ..Said::default() }).await
+    webhook(visit, Flash { notice, before, version, ..Flash::default() }).await
 }
 
-async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
+async fn webhook(visit: &Visit, mut said: Flash) -> PageResult {
     let own = own(visit).await?;
     let webhooks = visit.app.webhooks();
     let user = visit.user()?;
@@ -109,18 +111,16 @@ async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
     sent.truncate(PAGE);
     let payload = webhooks.payload(&user, place.id, said.version).await?;
-    let saved = found.as_ref().map(|webhook| Form {
-        url: if has_hidden_url(webhook) { String::new() } else { webhook.url.clone() },
-        secret: String::new(),
-        signed: if webhook.secret.is_some() { "kept" } else { "no" },
-    });
-    let new = || Form { url: String::new(), secret: String::new(), signed: "made" };
+    let shown = found.as_ref().filter(|webhook| !has_hidden_url(webhook));
+    let url = shown.map(|webhook| webhook.url.clone()).unwrap_or_default();
+    let signed = found.as_ref().map_or("made", |webhook| if webhook.secret.is_some() { "kept" } else { "no" });
+    let saved = Form { url, secret: String::new(), signed };
     let page = WebhookPage {
         shell: visit.shell(said.problem.title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Webhook),
         plan: user.plan,
         registered: found,
-        form: said.typed.take().or(saved).unwrap_or_else(new),
+        form: said.typed.take().unwrap_or(saved),
         payload: payload.map(|(version, payload)| (version, String::from_utf8_lossy(&payload).into_owned())),
         deliveries: sent,
         list: before.map_or_else(Query::default, |before| Query::default().and("before", before)),
@@ -129,10 +129,10 @@ async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
         older: older.map(|version| Query::default().and("before", version.get()).at(&place.page("webhook"))),
         said,
     };
-    render(page.said.status, &page)
+    render(page.said.problem.status, &page)
 }
 
-/// What came of a delivery, in words, and whether it has failed.
+/// The outcome of a delivery in words, and whether it has failed.
 fn outcome(delivery: &SentDelivery) -> (String, bool) {
     match delivery.outcome.as_ref().map(|outcome| &outcome.answer) {
         None => ("in progress".to_owned(), false),
@@ -143,11 +143,10 @@ fn outcome(delivery: &SentDelivery) -> (String, bool) {
 
 fn took(delivery: &SentDelivery) -> Option<String> {
     let duration = delivery.outcome.as_ref()?.duration?;
-    Some(figures::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    Some(format::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// The page that says what the deletion does.
-pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
     let own = asked(visit).await?;
     let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
     let webhook = found.ok_or(ManageError::WebhookNotFound)?;
@@ -168,22 +167,22 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, own.heading(visit, Tab::Webhook), StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     let (own, sent) = received_of_owner(visit, body).await?;
     let error = match done(visit, &own.place, &sent).await {
         Err(error) => error,
         reply => return reply,
     };
-    let (status, problem) = problem(visit, error, &FIELDS)?;
+    let problem = problem(visit, error, &FIELDS)?;
     let typed = (sent.action == "register").then(|| Form {
         url: sent.trimmed(URL).to_owned(),
         secret: sent.fields.first(SECRET).unwrap_or_default().to_owned(),
         signed: SIGNED.into_iter().find(|name| *name == sent.trimmed("signed")).unwrap_or("made"),
     });
-    webhook(visit, Said { status, problem, typed, ..Said::default() }).await
+    webhook(visit, Flash { problem, typed, ..Flash::default() }).await
 }
 
-async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
+async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> PageResult {
     let webhooks = visit.app.webhooks();
     let user = visit.user()?;
     match sent.action.as_str() {
@@ -202,7 +201,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
                 _ => None,
             };
             let url = match (sent.trimmed(URL), &found) {
-                // It stays what it is, and was not shown.
+                // The hidden URL stays.
                 ("", Some(webhook)) if has_hidden_url(webhook) => webhook.url.as_str(),
                 (url, _) => url,
             };
@@ -210,7 +209,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             match (signed, secret) {
                 ("made", Some(secret)) => {
                     let notice = Some("The webhook was registered. strata will call it for the next version.");
-                    webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
+                    webhook(visit, Flash { made: Some(secret), notice, ..Flash::default() }).await
                 }
                 _ => Ok(Reply::done("register", &place.page("webhook"))),
             }

@@ -450,6 +450,17 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
             assert_eq!(text(&refused).replace('\r', ""), typed.replace('\r', ""));
         }
     }
+    for (typed, told) in [
+        ("[\n{\"a\":x}]", "Line 2, column 6: expected a value, found 'x'."),
+        ("[{}], \"b\": {}", "Line 1, column 5: text after the end of the array."),
+        ("[{}] }", "Line 1, column 5: text after the end of the array."),
+        ("[{},7]", "Entity 2 of the array: an entity must be a JSON object"),
+        ("[{}", "Line 1, column 4: "),
+        (" [] ", "at least one entity"),
+    ] {
+        let refused = Page::of(&send(&owner, &add, &[("text", typed), ("do", "save")]).await, 400);
+        assert!(refused.words("#problem").contains(told.trim_end()), "{typed}: {}", refused.words("#problem"));
+    }
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
     let refused = Page::of(&send(&owner, &edit, &[("text", &deep), ("do", "save")]).await, 400);
     assert!(refused.words("#problem").contains("nested deeper than 128 levels"));

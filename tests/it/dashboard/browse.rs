@@ -253,10 +253,63 @@ async fn a_sent_form_leads_to_an_address_to_share() {
         "/ui/1/ten/active/?filter=k:null",
     );
     // A field's name may have a colon, which a condition escapes.
-    leads_to(
-        &visitor.get(&format!("{TEN}?form=1&add_path=x:k&add_operator=filter&add_value=1:2")).await,
-        "/ui/1/ten/active/?filter=x%5C:k:1:2",
-    );
+    for (sent, clean) in [
+        ("add_path=x:k&add_operator=filter&add_value=1:2", "?filter=x%5C:k:1:2"),
+        (r"add_path=a\:b\.c&add_operator=filter&add_value=d", r"?filter=a%5C:b%5C.c:d"),
+        ("add_path=&add_operator=filter&add_value=x", "?filter=:x"),
+        ("add_path=c&add_value=x", "?filter=c:x"),
+        ("add_path=&add_operator=filter&add_value=", ""),
+    ] {
+        let answer = visitor.get(&format!("{TEN}?form=1&{sent}")).await;
+        leads_to(&answer, &format!("{TEN}{clean}"));
+    }
+}
+
+/// The links of a list with their words and their query strings.
+fn queries(page: &Page, selector: &str) -> Vec<(String, String)> {
+    let query = |href: &str| href.split_once('?').map_or(String::new(), |(_, query)| query.to_owned());
+    let links = page.select(selector).into_iter();
+    links.map(|link| (words(link), query(link.attr("href").unwrap_or_default()))).collect()
+}
+
+#[tokio::test]
+async fn active_query_part_is_removed_by_its_link() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let long = "x".repeat(2_000);
+    let long_words = format!("a is {}…", "x".repeat(60));
+    let long_rest = format!("filter=a:{long}");
+    for (query, parts) in [
+        ("view=json&limit=50&offset=10&keywords=a", &[][..]),
+        ("view=json&limit=5&offset=10", &[("5 per page", "view=json")]),
+        ("columns=a,b&sort=c", &[("only the columns a,b", "sort=c"), ("sorted by c", "columns=a,b")]),
+        (
+            r"filter=a\:b:x&filter_gt=n:3&sort=n:desc&offset=9",
+            &[
+                (r"a\:b is x", "filter_gt=n:3&sort=n:desc"),
+                ("n is greater than 3", "filter=a%5C:b:x&sort=n:desc"),
+                ("sorted by n descending", "filter=a%5C:b:x&filter_gt=n:3"),
+            ],
+        ),
+        (
+            "dedup=1&dedup_key=a&sample=3&seed=1&denull=true&include_source=false&flatten=0",
+            &[
+                ("without duplicates by a", "sample=3&seed=1&denull=true&include_source=false&flatten=0"),
+                ("random sample of 3", "dedup=1&dedup_key=a&denull=true&include_source=false&flatten=0"),
+                (
+                    "without nulls and empty strings",
+                    "dedup=1&dedup_key=a&sample=3&seed=1&include_source=false&flatten=0",
+                ),
+                ("without _source", "dedup=1&dedup_key=a&sample=3&seed=1&denull=true&flatten=0"),
+            ],
+        ),
+        (&format!("{long_rest}&sort=b"), &[(&long_words, "sort=b"), ("sorted by b", &long_rest)]),
+    ] {
+        let page = visitor.page(&format!("{TEN}?{query}")).await;
+        let expected: Vec<_> =
+            parts.iter().map(|(words, rest)| (format!("Remove: {words} ×"), (*rest).to_owned())).collect();
+        assert_eq!(queries(&page, ".parts a:not(.reset)"), expected, "{query}");
+    }
 }
 
 /// The list of what is in force was left out beside a long condition, without a word.
@@ -514,6 +567,95 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     assert_eq!(begun.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
 }
 
+/// The cell of a value: its kind, its text, and its marked parts.
+fn cell(page: &Page) -> (String, String, Vec<String>) {
+    let cell = page.one("tbody tr > td:nth-child(2)");
+    let parsed = |selector: &str| scraper::Selector::parse(selector).expect("a selector");
+    let folded = cell.select(&parsed("summary")).next();
+    let kind = if folded.is_some() { "folded" } else { cell.attr("class").unwrap_or("text") };
+    let shown = folded.unwrap_or(cell);
+    (kind.to_owned(), words(shown), shown.select(&parsed("mark")).map(words).collect())
+}
+
+#[tokio::test]
+async fn value_unfolds_only_if_it_is_long() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    let long = format!("\"{}\"", "y".repeat(121));
+    let ending = format!("\"{}z\"", "y".repeat(2_000));
+    let cut = format!("{{\"a\":\"{}z\"}}", "y".repeat(4_000));
+    let wide = format!("[{}1]", "1,".repeat(99));
+    let long_member = format!("{{\"a\":\"{}\",\"b\":1}}", "x".repeat(100));
+    let ys = format!("{}…", "y".repeat(90));
+    let hit_ys = format!("{ys} …{} z", "y".repeat(30));
+    let cut_ys = format!("{{a: \"{}… of 1 field}}", "y".repeat(56));
+    for (number, (value, keyword, kind, text, marks)) in [
+        ("\"x\"", "", "text", "x", &[][..]),
+        ("[]", "", "nested", "[]", &[]),
+        ("[1,[],{}]", "", "nested", "[1, [], {}]", &[]),
+        ("[\"x\",1]", "X", "nested", "[\" x \", 1]", &["x"]),
+        (r#"{"a":"<b>\u202e"}"#, "", "nested", "{a: \"<b> U+202E \"}", &[]),
+        ("{\"a\":{}}", "a", "nested", "{a: {}}", &[]),
+        ("{\"a\":\"a\"}", "a", "nested", "{a: \" a \"}", &["a"]),
+        ("true", "RU", "boolean", "t ru e", &["ru"]),
+        ("\"a<B>&\"", "<b", "text", "a <B >&", &["<B"]),
+        ("[1,[2],{\"a\":1}]", "", "folded", "[1, […], {…}]", &[]),
+        ("[[1],2,[2]]", "2", "folded", "[[…], 2 , […]]", &["2"]),
+        ("[[1],[12]]", "2", "folded", "[[…], […]] [[1],[1 2 ]]", &["2"]),
+        (&wide, "", "folded", &format!("[{}… of 100 items]", "1, ".repeat(20)), &[]),
+        (&long_member, "", "folded", &format!("{{a: \"{}… of 2 fields}}", "x".repeat(56)), &[]),
+        (&long, "", "folded", &ys, &[]),
+        (&long, "z", "folded", &ys, &[]),
+        (&ending, "Z", "folded", &hit_ys, &["z"]),
+        (&cut, "z", "folded", &format!("{cut_ys} …{} z \"}}", "y".repeat(30)), &["z"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // The second field is a hit of each keyword.
+        service.import(&format!("Value {number}"), &format!("{{\"v\":{value},\"k\":\"{keyword}\"}}")).await;
+        let query =
+            if keyword.is_empty() { String::new() } else { format!("?keywords={}", keyword.replace('<', "%3C")) };
+        let page = visitor.page(&format!("/ui/{}/value-{number}/active/{query}", number + 1)).await;
+        let marks = marks.iter().map(|mark| (*mark).to_owned()).collect::<Vec<_>>();
+        assert_eq!(cell(&page), (kind.to_owned(), text.to_owned(), marks), "{value} {keyword}");
+    }
+}
+
+#[tokio::test]
+async fn column_is_as_wide_as_its_cells_and_its_name() {
+    let service = TestService::start().await;
+    let entity = json!({
+        "n": 123, "population": 1, "a name that is longer than its values": 1, "t20": "x".repeat(20),
+        "t40": "x".repeat(40), "t80": "x".repeat(80), "t120": "x".repeat(120), "wide": "日本語日本語", "in": [[1]]
+    });
+    service.import("Widths", &json!([entity, {"n": 1}]).to_string()).await;
+    let page = Browser::visitor(&service).page("/ui/1/widths/active/").await;
+    let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
+    let sheet = service.get(&style).await.text().to_owned();
+    let width = |selector: &str| {
+        let class = page.one(selector).attr("class").expect("classes").to_owned();
+        class.split(' ').find(|class| class.starts_with('w')).expect("a width").to_owned()
+    };
+    for (column, expected) in [
+        ("n", "w4"),
+        ("population", "w14"),
+        ("a name that is longer than its values", "w17"),
+        ("t20", "w20"),
+        ("t40", "w29"),
+        ("t80", "w36"),
+        ("t120", "w46"),
+        ("wide", "w11"),
+        ("in", "w29"),
+    ] {
+        assert_eq!(width(&format!("th[data-column='{column}']")), expected, "{column}");
+    }
+    assert_eq!(width("thead th.position"), "w4");
+    for width in [4, 6, 8, 11, 14, 17, 20, 24, 29, 36, 46] {
+        assert!(sheet.contains(&format!(".w{width} {{ width: calc({width}ch + 1.4rem); }}")), "{width}");
+    }
+}
+
 #[tokio::test]
 async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
     let service = TestService::configured(|config| config.query.heavy_bytes = 4_000).await;
@@ -755,6 +897,54 @@ async fn next_steps_lead_to_what_may_match() {
     let page = visitor.page(&format!("{TEN}?filter=n:%3E7")).await;
     let found = visitor.page(&page.link("Change to: n is greater than 7")).await;
     assert_eq!(firsts(&found), ["8", "9"]);
+    service.import("Letters", r#"{"a":"y","n":1}"#).await;
+    for (query, steps) in [
+        (
+            "view=json&filter=a:x&filter_gte=n:3",
+            &[
+                ("Remove: a is x", "view=json&filter_gte=n:3"),
+                ("Change to: a contains x", "view=json&filter_gte=n:3&filter_contains=a:x"),
+                ("Search all fields for x", "view=json&filter_gte=n:3&keywords=x"),
+                ("Remove: n is at least 3", "view=json&filter=a:x"),
+                ("Show all entities", "view=json"),
+            ][..],
+        ),
+        (
+            "keywords=a,b&keywords_mode=and&filter=a:null",
+            &[
+                ("Match any of the keywords", "keywords=a,b&filter=a:null"),
+                ("Remove: a is null", "keywords=a,b&keywords_mode=and"),
+                ("Remove the keywords", "filter=a:null"),
+                ("Show all entities", ""),
+            ],
+        ),
+        (
+            "filter=nope:1&filter=n:%3E%3D%201.5",
+            &[
+                ("Remove: nope is 1", "filter=n:%3E%3D%201.5"),
+                ("Search all fields for 1", "filter=n:%3E%3D%201.5&keywords=1"),
+                ("Remove: n is >= 1.5", "filter=nope:1"),
+                ("Change to: n is at least 1.5", "filter=nope:1&filter_gte=n:1.5"),
+                ("Change to: n contains >= 1.5", "filter=nope:1&filter_contains=n:%3E%3D%201.5"),
+                ("Search all fields for >= 1.5", "filter=nope:1&keywords=%3E%3D%201.5"),
+                ("Show all entities", ""),
+            ],
+        ),
+        (
+            "filter=a:%20ok",
+            &[
+                ("Remove: a is U+0020 ok", ""),
+                ("Change to: a is ok", "filter=a:ok"),
+                ("Change to: a contains U+0020 ok", "filter_contains=a:%20ok"),
+                ("Search all fields for U+0020 ok", "keywords=%20ok"),
+                ("Show all entities", ""),
+            ],
+        ),
+    ] {
+        let page = visitor.page(&format!("/ui/2/letters/active/?{query}")).await;
+        let expected: Vec<_> = steps.iter().map(|(words, rest)| ((*words).to_owned(), (*rest).to_owned())).collect();
+        assert_eq!(queries(&page, ".steps a"), expected, "{query}");
+    }
 }
 
 /// A long name of a column made its head higher than the window.

@@ -134,6 +134,28 @@ async fn columns_that_a_browser_would_take_for_each_other_are_told_apart() {
     assert!(keys.contains("c"));
 }
 
+#[tokio::test]
+async fn text_is_a_link_only_if_it_is_a_web_url() {
+    let service = TestService::start().await;
+    let texts = [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "https://",
+        "https://a b",
+        " https://a.test",
+        "https://good@evil.test/",
+    ];
+    service
+        .import("Links", &json!([{"url": "https://a.test/?a=1&b='\"", "texts": texts, "one": texts[5]}]).to_string())
+        .await;
+    let visitor = Browser::visitor(&service);
+    for uri in ["active/?columns=url,one", "active/entity/0"] {
+        let page = visitor.page(&format!("/ui/1/links/{uri}")).await;
+        let links: Vec<_> = page.links().into_iter().filter(|link| !link.starts_with('/')).collect();
+        assert_eq!(links, ["https://a.test/?a=1&b=%27%22"], "{uri}");
+    }
+}
+
 /// Pages said that there are no entities, and led past the one that is too large for them.
 #[tokio::test]
 async fn an_entity_that_is_larger_than_a_page_is_named() {

@@ -34,6 +34,31 @@ async fn who_signs_in_has_a_session_until_it_is_ended() {
 }
 
 #[tokio::test]
+async fn sign_in_leads_to_pages_of_the_service_only() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    for (next, is_allowed) in [
+        ("/", true),
+        ("/?q=a", true),
+        ("/ui/1/x/active/?filter=a:b", true),
+        ("", false),
+        ("//evil.test", false),
+        ("/\\evil.test", false),
+        ("https://evil.test", false),
+        ("/api/1/x/v1", false),
+        ("/ui/\r\nx: y", false),
+        ("/ui/é", false),
+        ("javascript:x", false),
+        ("/ui/\\\\", false),
+    ] {
+        let query = form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
+        let page = visitor.page(&format!("/ui/sign-in?{query}")).await;
+        let expected = if is_allowed { next } else { "/" };
+        assert_eq!(page.one("input[name=next]").attr("value"), Some(expected), "{next:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_said_beside_the_form() {
     let service = TestService::start().await;
     let visitor = Browser::visitor(&service);
@@ -90,7 +115,10 @@ async fn a_form_without_a_token_of_its_session_does_nothing() {
     let (own, others) = (owner.token("/").await, again.token("/").await);
     assert_ne!(own, owner.token("/").await, "each page has another one");
     let pinned = async || owner.page("/ui/1/ten/versions").await.text.contains("is pinned");
-    for token in [None, Some(""), Some("00"), Some(&others[..])] {
+    let longer = format!("{own}00");
+    let mixed = format!("{}{}", &own[..32], &owner.token("/").await[32..]);
+    let altered = ["", "00", "x", &own[..32], &own[..94], &longer, &mixed, &others];
+    for token in [None].into_iter().chain(altered.map(Some)) {
         for uri in ["/ui/1/ten/manage/pin", "/ui/sign-out"] {
             let fields: Vec<_> = token.map(|token| ("token", token)).into_iter().chain([("version", "1")]).collect();
             let page = Page::of(&owner.post(uri, &fields).await, 403);

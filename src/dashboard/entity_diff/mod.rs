@@ -6,15 +6,15 @@ mod marked;
 use askama::Template;
 use askama::filters::HtmlSafe;
 
-pub(super) use leaves::{Equality, Step, leaves, path};
+pub(super) use leaves::{Equality, Step, elements, leaves, path};
 
-use super::shown::Shown;
+use super::safe_text::SafeText;
 
-/// Paths of an entity, and all that a page shows.
+/// Paths of an entity, and of a page.
 const ROWS: usize = 500;
 const PAGE_ROWS: usize = 4_000;
 
-/// Bytes of the HTML of all that a page shows.
+/// Bytes of the HTML of a page.
 const PAGE_HTML: usize = 2 << 20;
 
 const PATH_CHARACTERS: usize = 300;
@@ -25,7 +25,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn of_page() -> Room {
+    pub(super) fn for_page() -> Room {
         Room { rows: PAGE_ROWS, bytes: PAGE_HTML }
     }
 }
@@ -40,7 +40,7 @@ pub(super) enum Paths {
 #[template(path = "compared.html")]
 pub(super) struct Compared {
     caption: String,
-    /// What each side is called; none for one that lacks the entity, which has no column.
+    /// The title of each side; a side without the entity has no column.
     old: Option<String>,
     new: Option<String>,
     rows: Vec<Row>,
@@ -51,24 +51,18 @@ pub(super) struct Compared {
 impl HtmlSafe for Compared {}
 
 struct Row {
-    path: Shown,
-    /// A class, and what is told of it: `changed`, `added`, `removed`, `same`.
+    path: SafeText,
+    /// A class and its name: `changed`, `added`, `removed`, `same`.
     kind: &'static str,
     old: Option<String>,
     new: Option<String>,
 }
 
-/// What the two sides are called, and what the table is.
-pub(super) struct Titles<'a> {
-    pub(super) caption: &'a str,
-    pub(super) old: &'a str,
-    pub(super) new: &'a str,
-}
-
 impl Compared {
-    /// Two entities, or one that the other side lacks, as far as there is room.
+    /// Compares two entities, or shows one that the other side lacks.
     pub(super) fn new(
-        titles: &Titles<'_>,
+        caption: String,
+        titles: [&str; 2],
         [old, new]: [Option<&[u8]>; 2],
         equality: Equality,
         paths: Paths,
@@ -87,7 +81,9 @@ impl Compared {
                 return;
             }
             let (old, new) = match leaf.is_equal {
-                true => (leaf.old.map(marked::equal), leaf.new.map(marked::equal)),
+                true => {
+                    (leaf.old.map(|value| marked::whole(value, None)), leaf.new.map(|value| marked::whole(value, None)))
+                }
                 false => marked::different(leaf.old, leaf.new),
             };
             let kind = match (leaf.is_equal, &old, &new) {
@@ -96,16 +92,16 @@ impl Compared {
                 (false, _, None) => "removed",
                 (false, ..) => "changed",
             };
-            let path = Shown::new(&leaves::way(steps), PATH_CHARACTERS);
+            let path = SafeText::new(&leaves::way(steps), PATH_CHARACTERS);
             let bytes: usize = [&old, &new].iter().map(|side| side.as_ref().map_or(0, String::len)).sum();
             room.rows -= 1;
             room.bytes = room.bytes.saturating_sub(path.weight() + bytes);
             rows.push(Row { path, kind, old, new });
         });
         Compared {
-            caption: titles.caption.to_owned(),
-            old: old.map(|_| titles.old.to_owned()),
-            new: new.map(|_| titles.new.to_owned()),
+            caption,
+            old: old.map(|_| titles[0].to_owned()),
+            new: new.map(|_| titles[1].to_owned()),
             rows,
             left_out,
             changed,

@@ -1,24 +1,23 @@
-//! What stands before and behind an entity of a list. A form holds it, so that of an entity that is not there any more
-//! it can be told whether somebody has changed it, or removed it. The list of before is not kept.
+//! The neighbors of an entity in a list. A form contains them, so that strata can tell whether an entity that is no longer
+//! there was changed or removed: the former list is not stored.
 
 use sha2::{Digest, Sha256};
 
-/// Bytes of a hash that tell entities apart.
 const HASH_BYTES: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Neighbour {
-    /// It is not known, such as where it is too large to be read.
+    /// For example, because it is too large to be read.
     #[default]
     Unknown,
     /// The list begins or ends there.
     End,
-    /// An entity with this hash of its canonical text.
+    /// The hash of the entity's canonical text.
     Entity(String),
 }
 
 impl Neighbour {
-    pub(super) fn of(entity: &[u8]) -> Neighbour {
+    pub(super) fn new(entity: &[u8]) -> Neighbour {
         Neighbour::Entity(hex::encode(&Sha256::digest(entity)[..HASH_BYTES]))
     }
 
@@ -38,36 +37,35 @@ impl Neighbour {
         }
     }
 
-    /// Whether both are known, and one.
     fn is(&self, other: &Neighbour) -> bool {
         *self != Neighbour::Unknown && self == other
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct Neighbours {
     pub(super) before: Neighbour,
     pub(super) behind: Neighbour,
 }
 
-/// What became of an entity that is not where it was.
+/// What happened to an entity that is not where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is there, and has moved at most.
+    /// It has moved at most.
     Same,
-    /// Another one is between its neighbours.
+    /// Another entity is between its neighbors.
     Changed,
-    /// Its neighbours are beside each other.
+    /// Its neighbors are next to each other.
     Removed,
-    /// Its neighbours have changed, too.
+    /// Its neighbors have changed, too.
     Unknown,
 }
 
-impl Beside {
-    /// The one of a field of a form.
-    pub(super) fn parse(text: &str) -> Beside {
+impl Neighbours {
+    /// Parses the field of a form.
+    pub(super) fn parse(text: &str) -> Neighbours {
         let (before, behind) = text.split_once(' ').unwrap_or_default();
-        Beside { before: Neighbour::parse(before), behind: Neighbour::parse(behind) }
+        Neighbours { before: Neighbour::parse(before), behind: Neighbour::parse(behind) }
     }
 
     /// The text of its field.
@@ -75,9 +73,9 @@ impl Beside {
         format!("{} {}", self.before.text(), self.behind.text())
     }
 
-    /// What became of the entity that stood between these, if it is the one that `there` is instead of: an entity of a
-    /// list, or its end, beside which `now` stands. A list that is shorter than before has rather lost an entity.
-    pub(super) fn fate(&self, there: &Neighbour, now: &Beside, is_shorter: bool) -> Fate {
+    /// The fate of the entity that was between these neighbors, if `there`, with the neighbors `now`, is at its position
+    /// instead. A list that is shorter than before has rather lost an entity.
+    pub(super) fn fate(&self, there: &Neighbour, now: &Neighbours, is_shorter: bool) -> Fate {
         if !self.before.is(&now.before) {
             return Fate::Unknown;
         }
@@ -95,15 +93,15 @@ mod tests {
     use super::*;
 
     /// The neighbours of a place of a list of letters.
-    fn beside(list: &str, at: usize) -> Beside {
+    fn beside(list: &str, at: usize) -> Neighbours {
         let letters = list.as_bytes();
-        let behind = letters.get(at + 1).map_or(Neighbour::End, |letter| Neighbour::of(&[*letter]));
-        let before = at.checked_sub(1).map_or(Neighbour::End, |before| Neighbour::of(&[letters[before]]));
-        Beside { before, behind: if at < list.len() { behind } else { Neighbour::Unknown } }
+        let behind = letters.get(at + 1).map_or(Neighbour::End, |letter| Neighbour::new(&[*letter]));
+        let before = at.checked_sub(1).map_or(Neighbour::End, |before| Neighbour::new(&[letters[before]]));
+        Neighbours { before, behind: if at < list.len() { behind } else { Neighbour::Unknown } }
     }
 
     #[test]
-    fn it_is_told_whether_an_entity_was_changed_or_removed() {
+    fn entity_fate_follows_from_its_neighbors() {
         for (before, at, now, there, fate) in [
             ("abc", 1, "aXc", 1, Fate::Changed),
             ("abc", 1, "ac", 1, Fate::Removed),
@@ -122,15 +120,15 @@ mod tests {
             ("abaa", 1, "aaa", 1, Fate::Removed),
             ("abaa", 1, "aaaa", 1, Fate::Changed),
         ] {
-            let was = Beside::parse(&beside(before, at).text());
+            let was = Neighbours::parse(&beside(before, at).text());
             assert_eq!(was, beside(before, at));
-            let letter = now.as_bytes().get(there).map_or(Neighbour::End, |letter| Neighbour::of(&[*letter]));
+            let letter = now.as_bytes().get(there).map_or(Neighbour::End, |letter| Neighbour::new(&[*letter]));
             let is_shorter = now.len() < before.len();
             assert_eq!(was.fate(&letter, &beside(now, there), is_shorter), fate, "{before} {now}");
         }
         for text in ["", "x", "unknown unknown", "end", "x y"] {
-            let was = Beside::parse(text);
-            assert_eq!(was, Beside::default(), "{text}");
+            let was = Neighbours::parse(text);
+            assert_eq!(was, Neighbours::default(), "{text}");
             assert_eq!(was.fate(&Neighbour::End, &was, true), Fate::Unknown, "{text}");
         }
     }

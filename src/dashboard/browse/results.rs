@@ -1,4 +1,4 @@
-//! What the read of a page has found, and the pages around it.
+//! The result of the read of a page, and the pages around it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,42 +15,40 @@ use super::conditions::{self, Part};
 use super::entities::Entities;
 use super::hints::{self, Hint};
 use super::links::{Counting, Links};
-use super::rows::{self, JsonRow, Look, RowLabel, TABLE_COLUMNS, Table};
+use super::rows::{self, JsonRow, RowLabel, TABLE_COLUMNS, Table, TableContext};
 use super::{COLUMNS, PAGE};
-use crate::figures;
-use crate::marks::Marks;
-use crate::opened::Opened;
+use crate::context::Opened;
+use crate::format;
+use crate::highlight::Highlighter;
 use crate::visit::Visit;
 
-/// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory
-/// are there long before.
+/// How long a page waits for the number of matches if counting is not light work. Most counts of a column in memory take
+/// less.
 const COUNT_WAIT: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct PageResults {
     /// `1 to 50 of 250 entities`.
     pub(super) summary: String,
     pub(super) count: Option<String>,
-    /// Where all that match are counted, if that would hold up this page.
+    /// The link that counts all matches, if that would delay this page.
     pub(super) counting: Option<Counting>,
     pub(super) table: Option<Table>,
     pub(super) json: Option<Vec<JsonRow>>,
-    /// The entity that a page should begin with, and that is larger than a page.
+    /// The first entity of the page if it is larger than a page.
     pub(super) too_large: Option<RowLabel>,
     pub(super) notes: Vec<String>,
-    /// Where to go on from a query that nothing matches.
     pub(super) next_steps: Vec<Part>,
     pub(super) pages: Pages,
 }
 
-impl Found {
+impl PageResults {
     pub(super) fn shows_entities(&self) -> bool {
         self.table.as_ref().is_some_and(|table| !table.rows.is_empty())
             || self.json.as_ref().is_some_and(|rows| !rows.is_empty())
     }
 }
 
-/// The pages around one, each where there is one.
 #[derive(Default)]
 pub(super) struct Pages {
     pub(super) first: Option<String>,
@@ -66,7 +64,7 @@ pub(super) async fn find(
     request: ReadRequest,
     in_json: bool,
     hints: &mut Vec<Hint>,
-) -> Result<Found, HttpError> {
+) -> Result<PageResults, HttpError> {
     let reads = visit.app.reads();
     let admitted = &opened.admitted;
     if request.strict {
@@ -75,8 +73,8 @@ pub(super) async fn find(
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
     let told = async {
-        let (mut told, absent) = hints::of_fields(visit, opened, &request, links).await;
-        told.extend(hints::of_columns(visit, opened, &request, links).await);
+        let (mut told, absent) = hints::for_fields(visit, opened, &request, links).await;
+        told.extend(hints::for_columns(visit, opened, &request, links).await);
         (told, absent)
     };
     let ((told, absent), read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
@@ -84,21 +82,21 @@ pub(super) async fn find(
     let Read { answer, positions, shown, matches } = read?;
     let returned = answer.total;
     if request.count {
-        let count = figures::counted(returned, "entity", "entities");
+        let count = format::counted(returned, "entity", "entities");
         let summary = "The query returns only a count.".to_owned();
-        return Ok(Found { summary, count: Some(count), ..Found::default() });
+        return Ok(PageResults { summary, count: Some(count), ..PageResults::default() });
     }
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
-    let look = Look {
+    let look = TableContext {
         links,
         positions: &positions,
         offset: shown.offset,
-        marks: Marks::of(&request.keywords),
+        marks: Highlighter::new(&request.keywords),
         columns: chosen_columns(links, &request),
     };
     let mut notes = Vec::new();
     if let Some(more) = look.columns.len().checked_sub(TABLE_COLUMNS).filter(|more| *more > 0) {
-        let more = figures::counted(more as u64, "column is", "columns are");
+        let more = format::counted(more as u64, "column is", "columns are");
         notes.push(format!("A table shows at most {TABLE_COLUMNS} columns, so {more} not shown."));
     }
     let table = (!in_json).then(|| Table::new(&entities, &look));
@@ -108,8 +106,8 @@ pub(super) async fn find(
     if fits > 0 && fits < returned {
         notes.push(format!(
             "These entities are large, so only {} of {} fit on this page. The next page continues where this one ends.",
-            figures::grouped(fits),
-            figures::grouped(returned)
+            format::grouped(fits),
+            format::grouped(returned)
         ));
     }
     let drawn = request.is_drawn_anew();
@@ -121,7 +119,7 @@ pub(super) async fn find(
     if asked > limit && leaves_out {
         notes.push(format!(
             "A page shows at most {limit} entities. The API call returns up to {}.",
-            figures::grouped(asked)
+            format::grouped(asked)
         ));
     }
     let pages = if drawn { Pages::default() } else { pages(links, &shown, fits, returned, all) };
@@ -130,22 +128,22 @@ pub(super) async fn find(
         true => "This version has no entities.".to_owned(),
         false => range(shown.offset, fits.max(returned.min(1)), all),
     };
-    let steps = (finds_nothing && request.has_conditions()).then(|| conditions::next_steps(links, &absent));
-    let next_steps = steps.unwrap_or_default();
+    let has_steps = finds_nothing && request.has_conditions();
+    let next_steps = if has_steps { conditions::next_steps(links, &absent) } else { Vec::new() };
     let counting = all.is_none().then(|| links.counting(limit));
-    Ok(Found { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
+    Ok(PageResults { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
 }
 
 struct Read {
     answer: Answer,
     positions: Vec<u64>,
-    /// The read that was made of what was asked for.
+    /// The request that was executed.
     shown: Arc<ReadRequest>,
-    /// How many match, if that is known by now.
+    /// How many entities match, if that is known by now.
     matches: Option<u64>,
 }
 
-/// Reads up to `limit` entities of what is asked for.
+/// Executes a request with at most `limit` entities.
 async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64) -> Result<Read, HttpError> {
     let reads = visit.app.reads();
     let admitted = &opened.admitted;
@@ -172,31 +170,25 @@ async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64)
         }
     };
     let matches = match answer.matches.or_else(|| shown.matches_told_by(answer.total)) {
-        // The page shows without it if it takes long, or fails: whoever asks for it is told.
+        // If the count takes long or fails, the page has a link to it instead.
         None if weight == Weight::Medium => {
-            in_time(Box::pin(reads.count(admitted, request))).await.and_then(Result::ok)
+            tokio::time::timeout(COUNT_WAIT, Box::pin(reads.count(admitted, request))).await.ok().and_then(Result::ok)
         }
         matches => matches,
     };
     Ok(Read { answer, positions, shown, matches })
 }
 
-/// What is there within the time that a page waits for a count. Later it is stopped.
-async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(COUNT_WAIT, work).await.ok()
-}
-
-/// Which entities are shown, of how many.
 fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
-    let first = figures::grouped(offset.saturating_add(1));
-    let total = all.map(|all| figures::counted(all, "entity", "entities"));
+    let first = format::grouped(offset.saturating_add(1));
+    let total = all.map(|all| format::counted(all, "entity", "entities"));
     let of = total.as_ref().map(|total| format!(" of {total}")).unwrap_or_default();
     match (shown, total) {
         (0, _) if all == Some(0) => "No entities match.".to_owned(),
         (0, Some(total)) => format!("No entities to show from number {first} onward ({total} in total)."),
         (0, None) => format!("No entities to show from number {first} onward."),
         (1, _) => format!("{first}{of}"),
-        _ => format!("{first} to {}{of}", figures::grouped(offset.saturating_add(shown))),
+        _ => format!("{first} to {}{of}", format::grouped(offset.saturating_add(shown))),
     }
 }
 
@@ -211,7 +203,7 @@ fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all
     if limit == 0 {
         return Pages::default();
     }
-    // One that does not fit at all has a page of its own to be skipped by.
+    // An entity that does not fit has its own page, so that it can be skipped.
     let step = if fits < returned { fits.max(1) } else { limit };
     let next = offset.saturating_add(step);
     let has_next = returned > 0 && all.map_or(returned == limit, |all| next < all);
@@ -224,7 +216,7 @@ fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all
     }
 }
 
-/// The columns that a table is asked to have. In flattened entities a path is the name of a field.
+/// The requested columns. In flattened entities a path is the name of a field.
 fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
     let paths = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
     let names = paths.iter().filter_map(|path| match path.keys() {
@@ -236,18 +228,7 @@ fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Whether the entities of an answer follow each other in the version from its offset on.
+/// Whether the entities of a response are consecutive in the version.
 fn is_plain(request: &ReadRequest) -> bool {
     !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_page_waits_for_a_count_but_not_for_ever() {
-        assert_eq!(in_time(async { 7 }).await, Some(7));
-        assert_eq!(in_time(std::future::pending::<u64>()).await, None);
-    }
 }

@@ -1,26 +1,20 @@
-//! Two values beside each other as HTML, with what differs marked. Of long texts that differ in a part, the part is
-//! shown with some characters around it.
+//! Two values side by side as HTML, with the differences marked. If long texts differ in a part, the part is shown with
+//! some characters around it.
 
 use std::fmt::Write;
 
 use strata_json::{JsonType, Scalar};
 
-use crate::figures;
-use crate::shown::Escaped;
+use crate::format;
+use crate::safe_text::Escaped;
 
-/// Characters of a value, and of what is equal around a difference.
+/// Characters of a value, and of equal text around a difference.
 const CHARACTERS: usize = 1_000;
 const AROUND: usize = 60;
 
-/// The elements that mark what differs in the first entity and in the second.
 const OLD: Option<&str> = Some("del");
 const NEW: Option<&str> = Some("ins");
 
-pub(super) fn equal(value: &[u8]) -> String {
-    whole(value, None)
-}
-
-/// The values of both sides that have them.
 pub(super) fn different(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option<String>, Option<String>) {
     if let (Some(one), Some(other)) = (old, new)
         && let (Some(Scalar::String(one)), Some(Scalar::String(other))) = (Scalar::read(one), Scalar::read(other))
@@ -40,7 +34,7 @@ fn shared(one: &str, other: &str) -> (usize, usize) {
     (before, behind.map(|(character, _)| character.len_utf8()).sum())
 }
 
-/// An empty text, whose quotes have the mark: there is nothing else of it.
+/// An empty text, whose quotes are marked.
 fn empty(mark: Option<&str>) -> String {
     let mut html = "<span class=\"string\">".to_owned();
     push(&mut html, "\"\"", mark);
@@ -48,7 +42,7 @@ fn empty(mark: Option<&str>) -> String {
     html
 }
 
-/// A text that shares so many bytes at both ends with the one beside it.
+/// A text that shares so many bytes at both ends with the other one.
 fn part(text: &str, before: usize, behind: usize, mark: Option<&str>) -> String {
     if text.is_empty() {
         return empty(mark);
@@ -68,7 +62,7 @@ fn part(text: &str, before: usize, behind: usize, mark: Option<&str>) -> String 
     html
 }
 
-fn whole(value: &[u8], mark: Option<&str>) -> String {
+pub(super) fn whole(value: &[u8], mark: Option<&str>) -> String {
     let (class, text) = match Scalar::read(value) {
         Some(Scalar::String(text)) if text.raw().is_empty() => return empty(mark),
         Some(Scalar::String(text)) => ("string", text.unescape()),
@@ -98,7 +92,7 @@ fn push(html: &mut String, text: &str, mark: Option<&str>) -> bool {
 
 fn push_cut(html: &mut String, is_cut: bool, bytes: usize) {
     if is_cut {
-        let _ = write!(html, "<span class=\"cut\">… shortened, {} in all</span>", figures::size(bytes as u64));
+        let _ = write!(html, "<span class=\"cut\">… shortened, {} in all</span>", format::size(bytes as u64));
     }
 }
 
@@ -107,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_part_that_differs_is_marked_and_nothing_runs() {
+    fn difference_is_marked_and_escaped() {
         let string = |inside: &str| format!("<span class=\"string\">\"<bdi>{inside}</bdi>\"</span>");
         let number = |inside: &str| format!("<span class=\"number\"><bdi>{inside}</bdi></span>");
         let check = |old: &str, new: &str, expected: (String, String)| {
@@ -129,7 +123,7 @@ mod tests {
         let long = |middle: &str| format!("\"{}{middle}{}\"", "x".repeat(500), "y".repeat(500));
         let marked = |inside: &str| string(&format!("…{}{inside}{}…", "x".repeat(AROUND), "y".repeat(AROUND)));
         check(&long("1"), &long("2"), (marked("<del>1</del>"), marked("<ins>2</ins>")));
-        assert_eq!(equal(b"null"), "<span class=\"null\"><bdi>null</bdi></span>");
+        assert_eq!(whole(b"null", None), "<span class=\"null\"><bdi>null</bdi></span>");
         let (old, new) = different(None, Some(b"{\"a\":\"<script>\"}"));
         assert!(old.is_none() && !new.expect("a side").contains("<script>"));
     }

@@ -1,15 +1,14 @@
-//! A version that cannot be shown, or a dataset that cannot be cloned, for the owner: why, and what to do, between its
-//! other pages.
+//! The page for an owner of a version that cannot be shown, or of a dataset that cannot be cloned.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
 use strata_service::{ManageError, ReadError};
 
-use super::acting::own;
-use super::opened::{Heading, Tab};
-use super::place::Place;
-use super::visit::{Reply, Shell, Visit, render};
+use super::context::{Heading, Tab};
+use super::form_handling::own;
+use super::urls::Place;
+use super::visit::{PageResult, Shell, Visit, render};
 
 #[derive(Template)]
 #[template(path = "closed.html")]
@@ -19,13 +18,13 @@ struct ClosedPage {
     clones: bool,
 }
 
-/// The outcome of a page of a version. Where its owner cannot see it because the dataset is frozen or has no version
-/// yet, a page that says so.
+/// Runs a page. If its owner cannot see it because the dataset is frozen or has no version yet, returns a page that says
+/// so.
 pub(super) async fn or_told(
     visit: &mut Visit,
     tab: Tab,
-    page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>,
-) -> Result<Reply, HttpError> {
+    page: impl AsyncFnOnce(&mut Visit) -> PageResult,
+) -> PageResult {
     let outcome = page(visit).await;
     let status = match &outcome {
         Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,
@@ -39,7 +38,7 @@ pub(super) async fn or_told(
     let place = Place::parse(visit.head.uri.path()).map_or_else(|_| own.active(), |(place, _)| place);
     let page = ClosedPage {
         shell: visit.shell(dataset.name.as_str()),
-        heading: Heading::around(visit, dataset, &place, tab),
+        heading: Heading::for_dataset(visit, dataset, &place, tab),
         clones: tab == Tab::Versions,
     };
     render(status, &page)

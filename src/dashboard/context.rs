@@ -7,9 +7,9 @@ use strata_service::{Admitted, Authorization, Bucket, ReadError, Requester, Usag
 use strata_types::dataset::Dataset;
 use strata_types::version::{Version, VersionSelector};
 
-use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::shown::Shown;
+use super::safe_text::SafeText;
+use super::urls::{DatasetPlace, Place};
 use super::visit::Visit;
 
 pub(super) struct Opened {
@@ -25,8 +25,8 @@ impl Opened {
     }
 }
 
-/// Counts the request as a read, and finds what it names. As at the read endpoint, a request of nobody that is one too
-/// many costs no look-up. To all but its owner, a private dataset is what a missing one is.
+/// Counts the request as a read, and finds its version. As at the read endpoint, an anonymous request over the rate limit
+/// costs no look-up. For all but its owner, a private dataset does not exist.
 pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
     let app = visit.app.clone();
     let target = place.target();
@@ -55,50 +55,46 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
     }
     let lookup = lookup?;
     let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
-    visit.dataset = dataset.latest_version.is_some().then(|| DatasetPlace::of(&dataset));
+    visit.dataset = dataset.latest_version.is_some().then(|| DatasetPlace::new(&dataset));
     let requester = match &user {
         None => Requester::Client { client, authorization: Authorization::None },
         Some(user) => Requester::User(user),
     };
     let admitted = lookup.authorize(requester, alt)?;
-    // Nobody is admitted to what is not there.
     let version = version.ok_or(ReadError::DatasetNotFound)?;
     Ok(Opened { dataset, version, admitted })
 }
 
-/// The parameter of the page of differences that names the version whose page led there.
+/// The parameter of the page of differences that names the version whose page has the link.
 pub(super) const COMPARED: &str = "of";
 
-/// Characters and lines of a description that are shown as a whole.
+/// Characters and lines of a description that is not folded.
 const DESCRIPTION_CHARACTERS: usize = 400;
 const DESCRIPTION_LINES: usize = 4;
 
-/// The beginning of a description that is long, so that the page begins near its top.
-pub(super) fn beginning(description: &str) -> Option<Shown> {
+/// The beginning of a long description, which is folded.
+pub(super) fn beginning(description: &str) -> Option<SafeText> {
     let lines: Vec<&str> = description.lines().take(DESCRIPTION_LINES + 1).collect();
     let is_long = description.chars().nth(DESCRIPTION_CHARACTERS).is_some() || lines.len() > DESCRIPTION_LINES;
     let first = lines.iter().copied().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    is_long.then(|| Shown::short(first, DESCRIPTION_CHARACTERS / 2))
+    is_long.then(|| SafeText::short(first, DESCRIPTION_CHARACTERS / 2))
 }
 
-/// What pages of a dataset say of it, and the way to its other pages.
+/// The values of `heading.html`.
 pub(super) struct Heading {
     pub(super) dataset: Dataset,
-    /// The version shown, where one is: `v3`, and what else is said of it.
+    /// The version of the page, such as `v3, active`.
     pub(super) version: Option<String>,
-    /// The active version, where another one is shown, and its page.
+    /// The active version, if the page shows another one, and its page.
     pub(super) active: Option<(u64, String)>,
-    /// The alternate of the version shown, or the version of the alternate: what leads there, and its page.
+    /// The words and the target of the link between a version and its alternate.
     pub(super) beside: Option<(&'static str, String)>,
-    /// The version whose pages the tabs lead to.
+    /// The version of the tabs.
     pub(super) place: Place,
-    /// Its entities, as they were asked for where one came from.
     pub(super) browse: String,
-    /// Whether the visitor owns the dataset, and sees the pages for owners.
     pub(super) owned: bool,
-    /// What this version differs in from the one before.
     pub(super) compare: String,
-    /// For the owner: whether the newest refresh has failed.
+    /// Whether the newest refresh has failed, for the owner.
     pub(super) failed: bool,
     pub(super) tab: Tab,
 }
@@ -116,7 +112,7 @@ pub(super) enum Tab {
 }
 
 impl Heading {
-    pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
+    pub(super) fn new(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
         let Opened { dataset, version, admitted, .. } = opened;
         let compare = Query::default().and(COMPARED, version.number);
         let compare = if admitted.alt { compare.and("alt", true) } else { compare }.at(&place.dataset.page("diff"));
@@ -131,7 +127,7 @@ impl Heading {
             Tab::Profile if version.alt.is_some() => Some((words, other.page("profile"))),
             _ => None,
         };
-        Heading { version: Some(shown), active, beside, compare, ..Heading::around(visit, dataset, place, tab) }
+        Heading { version: Some(shown), active, beside, compare, ..Heading::for_dataset(visit, dataset, place, tab) }
     }
 
     pub(super) fn version(dataset: &Dataset, number: u64, alt: bool) -> String {
@@ -144,8 +140,8 @@ impl Heading {
         format!("v{number}{active}{}", if alt { ", alternate" } else { "" })
     }
 
-    /// That of a dataset whose pages of a version are those of this place.
-    pub(super) fn around(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
+    /// The heading of a page that is not about a version, with tabs for the version of this place.
+    pub(super) fn for_dataset(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
         Heading {
             dataset: dataset.clone(),
             version: None,
@@ -160,8 +156,7 @@ impl Heading {
         }
     }
 
-    /// With the failure of the newest refresh, for the owner of the dataset: at night nobody sees it. One look-up;
-    /// where it fails, the page goes without.
+    /// Looks up whether the newest refresh has failed. The page does not need the look-up to succeed.
     pub(super) async fn with_failure(self, visit: &Visit, dataset: &Dataset) -> Heading {
         let Some(user) = visit.visitor.user.as_ref().filter(|_| self.owned) else { return self };
         let newest = visit.app.datasets().attempts(user, dataset.id, None, 1).await.unwrap_or_default();

@@ -19,8 +19,8 @@ fn with_commas(digits: &str) -> String {
     text
 }
 
-/// A JSON number with commas between its thousands where it has five digits or more before its decimals: a year has
-/// none. One with an exponent stays as it is, and so does what is no number.
+/// A JSON number with commas between its thousands if it has at least five digits before its decimals: a year has none. A
+/// number with an exponent, and a text that is not a number, stay as they are.
 pub(super) fn grouped_decimal(number: &str) -> String {
     let (sign, rest) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
     let (whole, decimals) = rest.split_at(rest.find('.').unwrap_or(rest.len()));
@@ -31,7 +31,7 @@ pub(super) fn grouped_decimal(number: &str) -> String {
     format!("{sign}{}{decimals}", with_commas(whole))
 }
 
-/// So many of something: `1 entity`, `2,000 entities`.
+/// For example, `1 entity` or `2,000 entities`.
 pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
@@ -60,7 +60,7 @@ pub(super) fn duration(microseconds: u64) -> String {
 
 const DIGITS: usize = 40;
 
-/// A number as it was sent, however large it is.
+/// The digits of a number of any size.
 pub(super) fn as_sent(digits: &str) -> String {
     match digits.char_indices().nth(DIGITS) {
         None => digits.to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn as_sent(digits: &str) -> String {
     }
 }
 
-/// That an entity is not there, of a version or a list.
+/// The error for a position without an entity.
 pub(super) fn no_position(position: &str, what: &str, entities: u64) -> String {
     let there_are = match entities {
         0 => "no entities".to_owned(),
@@ -78,7 +78,6 @@ pub(super) fn no_position(position: &str, what: &str, entities: u64) -> String {
     format!("There is no position {position}: this {what} has {there_are}.")
 }
 
-/// How long something took that may take long.
 pub(super) fn took(milliseconds: u64) -> String {
     match milliseconds {
         0 => "less than 1 ms".to_owned(),
@@ -88,12 +87,12 @@ pub(super) fn took(milliseconds: u64) -> String {
     }
 }
 
-/// As [`grouped`], for templates, which give references.
+/// [`grouped`] for templates, which pass references.
 pub(super) fn many(number: &(impl Copy + TryInto<u64>)) -> String {
     grouped((*number).try_into().unwrap_or(u64::MAX))
 }
 
-/// What has changed, with its sign: `+12`, `−3`, `±0`.
+/// For example, `+12`, `−3` or `±0`.
 pub(super) fn change(before: u64, now: u64) -> String {
     match now.cmp(&before) {
         std::cmp::Ordering::Less => format!("−{}", grouped(before - now)),
@@ -102,7 +101,7 @@ pub(super) fn change(before: u64, now: u64) -> String {
     }
 }
 
-/// A share of a whole in percent. Neither is all of it 100% nor none of it 0% unless it is.
+/// A share in percent. Only the whole is 100%, and only nothing is 0%.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0%".to_owned();
@@ -116,12 +115,6 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// As [`size`], for templates.
-pub(super) fn bytes(number: &u64) -> String {
-    size(*number)
-}
-
-/// A time: for machines, for people, and how long ago it was.
 pub(super) struct Time {
     pub(super) machine: String,
     pub(super) full: String,
@@ -137,12 +130,12 @@ impl Time {
         }
     }
 
-    /// A time to come, which is not told by how far it is.
+    /// A time in the future, without a relative time.
     pub(super) fn to_come(time: DateTime<Utc>) -> Time {
         Time::new(time, time)
     }
 
-    /// The same with its day and its seconds: `Mon 2026-11-23 02:07:31 UTC`.
+    /// The same with day and seconds, such as `Mon 2026-11-23 02:07:31 UTC`.
     pub(super) fn to_the_second(time: DateTime<Utc>) -> Time {
         Time { full: time.format("%a %Y-%m-%d %H:%M:%S UTC").to_string(), ..Time::to_come(time) }
     }
@@ -166,83 +159,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_and_spans_are_told_from_the_first_to_the_last() {
-        for (position, entities, text) in [
-            ("0", 0, "There is no position 0: this list has no entities."),
-            ("1", 1, "There is no position 1: this list has 1 entity, at position 0."),
-            ("2000", 2_000, "There is no position 2000: this list has 2,000 entities, at positions 0 to 1,999."),
-        ] {
-            assert_eq!(no_position(position, "list", entities), text);
-        }
-        assert_eq!(as_sent(&"9".repeat(40)), "9".repeat(40));
-        assert_eq!(as_sent(&"9".repeat(8_000)), format!("{}…", "9".repeat(40)));
-        // What took a few milliseconds took 0.0 s.
-        for (milliseconds, text) in [
-            (0, "less than 1 ms"),
-            (1, "1 ms"),
-            (999, "999 ms"),
-            (1_000, "1.0 s"),
-            (59_949, "59.9 s"),
-            (61_000, "1 min 1 s"),
-            (7_200_000, "120 min 0 s"),
-        ] {
-            assert_eq!(took(milliseconds), text);
+    fn numbers_are_grouped_and_have_units() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [1, 999, 1_000, 9_960, 999_600, 1_234_567, u64::MAX].map(size),
+            ["1 byte", "999 bytes", "1.0 kB", "10 kB", "1.0 MB", "1.2 MB", "18447 PB"]
+        );
+        assert_eq!([(1, 1), (1, 2_001), (5, 1)].map(|(before, now)| change(before, now)), ["±0", "+2,000", "−4"]);
+        assert_eq!(
+            [(0, 0), (0, 9), (1, 1_000), (999, 1_000), (9, 9), (1, 2)].map(|(part, whole)| percent(part, whole)),
+            ["0%", "0%", "<1%", "99%", "100%", "50%"]
+        );
+        assert_eq!(no_position("0", "list", 0), "There is no position 0: this list has no entities.");
+        assert_eq!(no_position("1", "list", 1), "There is no position 1: this list has 1 entity, at position 0.");
+    }
+
+    #[test]
+    fn decimal_has_commas_if_it_is_long_and_plain() {
+        assert_eq!(
+            ["0", "-2026", "10000", "-9000000", "123456.123456", "0.000001"].map(grouped_decimal),
+            ["0", "-2026", "10,000", "-9,000,000", "123,456.123456", "0.000001"]
+        );
+        for unchanged in ["100000e20", "1.0E+400", "12345…", ""] {
+            assert_eq!(grouped_decimal(unchanged), unchanged);
         }
     }
 
     #[test]
-    fn values_have_commas_where_they_are_long() {
-        for (number, text) in [
-            ("0", "0"),
-            ("-2026", "-2026"),
-            ("10000", "10,000"),
-            ("-9000000", "-9,000,000"),
-            ("123456.123456", "123,456.123456"),
-            ("0.000001", "0.000001"),
-            ("100000e20", "100000e20"),
-            ("1.0E+400", "1.0E+400"),
-            ("12345…", "12345…"),
-            ("", ""),
-        ] {
-            assert_eq!(grouped_decimal(number), text);
-        }
-    }
-
-    #[test]
-    fn numbers_read_well() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
-        }
-        for (bytes, text) in [
-            (1, "1 byte"),
-            (999, "999 bytes"),
-            (1_000, "1.0 kB"),
-            (9_960, "10 kB"),
-            (999_600, "1.0 MB"),
-            (1_234_567, "1.2 MB"),
-            (u64::MAX, "18447 PB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
-        for (before, now, text) in [(1, 1, "±0"), (1, 2_001, "+2,000"), (5, 1, "−4")] {
-            assert_eq!(change(before, now), text);
-        }
-        for (part, whole, text) in
-            [(0, 0, "0%"), (0, 9, "0%"), (1, 1_000, "<1%"), (999, 1_000, "99%"), (9, 9, "100%"), (1, 2, "50%")]
-        {
-            assert_eq!(percent(part, whole), text);
-        }
-        for (seconds, text) in [
-            (-5, "just now"),
-            (59, "just now"),
-            (60, "1 minute ago"),
-            (7_200, "2 hours ago"),
-            (2_678_399, "30 days ago"),
-            (2_678_400, "1 month ago"),
-            (31_535_999, "11 months ago"),
-            (31_536_000, "1 year ago"),
-        ] {
-            assert_eq!(ago(seconds), text);
-        }
+    fn times_are_rounded_to_one_unit() {
+        // A few milliseconds were shown as 0.0 s.
+        assert_eq!(
+            [0, 1, 999, 1_000, 59_949, 61_000, 7_200_000].map(took),
+            ["less than 1 ms", "1 ms", "999 ms", "1.0 s", "59.9 s", "1 min 1 s", "120 min 0 s"]
+        );
+        assert_eq!(
+            [-5, 59, 60, 7_200, 2_678_399].map(ago),
+            ["just now", "just now", "1 minute ago", "2 hours ago", "30 days ago"]
+        );
+        assert_eq!([2_678_400, 31_535_999, 31_536_000].map(ago), ["1 month ago", "11 months ago", "1 year ago"]);
     }
 }

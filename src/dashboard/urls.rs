@@ -1,5 +1,5 @@
-//! Where the pages of a dataset are. `/ui/{dataset_id}/{name_slug}/{version}/[alt/]` is the page of the read
-//! `/api/{dataset_id}/{name_slug}/{version}/[alt/]`; other pages of the version lie below it.
+//! The paths of pages. `/ui/{dataset_id}/{name_slug}/{version}/[alt/]` is the page of the read
+//! `/api/{dataset_id}/{name_slug}/{version}/[alt/]`; other pages of the version are below it.
 
 use axum::http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,7 +11,7 @@ use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-use super::figures;
+use super::format;
 use super::query::{Query, whole_number};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -23,11 +23,11 @@ pub(super) struct DatasetPlace {
 }
 
 impl DatasetPlace {
-    pub(super) fn of(dataset: &Dataset) -> DatasetPlace {
+    pub(super) fn new(dataset: &Dataset) -> DatasetPlace {
         DatasetPlace { id: dataset.id, slug: dataset.name.slug().to_owned() }
     }
 
-    /// The one that a path below `/ui/` begins with.
+    /// Parses the beginning of a path below `/ui/`.
     pub(super) fn parse(path: &str) -> Result<DatasetPlace, HttpError> {
         let parts: Vec<&str> = path.trim_start_matches("/ui/").split('/').take(2).collect();
         let read = path::parse(&format!("/api/{}/active", parts.join("/")))?;
@@ -47,7 +47,6 @@ impl DatasetPlace {
         self.below("/ui", &format!("manage/{action}"))
     }
 
-    /// The page that compares a version with another one, or with its alternate.
     pub(super) fn diff(&self, v1: &VersionNumber, v2: &VersionNumber, alt: bool) -> String {
         let query = Query::default().and("v1", v1).and("v2", v2);
         if alt { query.and("alt", true) } else { query }.at(&self.page("diff"))
@@ -71,7 +70,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The one of a path below `/ui/`, and what follows it: a page of the version, and what that is of.
+    /// Parses a path below `/ui/`, and returns the parts that follow the version.
     pub(super) fn parse(path: &str) -> Result<(Place, Vec<&str>), HttpError> {
         let path = path.trim_start_matches("/ui/");
         let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
@@ -104,12 +103,10 @@ impl Place {
         self.below("/ui", name)
     }
 
-    /// The page of the version's alternate, for its owner.
     pub(super) fn alternate(&self) -> String {
         Place { alt: false, ..self.clone() }.page("alternate")
     }
 
-    /// The page that changes the alternate in this way.
     pub(super) fn alternate_action(&self, action: &str) -> String {
         format!("{}/{action}", self.alternate())
     }
@@ -119,20 +116,19 @@ impl Place {
     }
 }
 
-/// The position of an entity, which errors show as it was sent, also if no number is as large.
+/// The position of an entity, which errors show as it was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Position {
-    /// Past all entities where it was sent larger than numbers are.
+    /// `u64::MAX` for all larger positions.
     pub(super) at: u64,
     sent: String,
 }
 
 impl Position {
-    /// The one of a text; 400 for anything else.
     pub(super) fn parse(text: &str) -> Result<Position, HttpError> {
         let text = text.trim();
         match whole_number(text) {
-            Some(at) => Ok(Position { at, sent: figures::as_sent(text) }),
+            Some(at) => Ok(Position { at, sent: format::as_sent(text) }),
             None => {
                 let text = format!("The position must be a whole number (0 or greater), but is {}.", quoted(text));
                 Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
@@ -140,14 +136,13 @@ impl Position {
         }
     }
 
-    /// Whether no entity can be there.
     pub(super) fn is_past_all(&self) -> bool {
         self.at == u64::MAX
     }
 
-    /// That an entity is not there, of a version or a list.
+    /// The error for a position without an entity.
     pub(super) fn is_in_none(&self, what: &str, entities: u64) -> HttpError {
-        let text = figures::no_position(&self.sent, what, entities);
+        let text = format::no_position(&self.sent, what, entities);
         HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
     }
 }
@@ -155,31 +150,5 @@ impl Position {
 impl From<u64> for Position {
     fn from(at: u64) -> Self {
         Position { at, sent: at.to_string() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_read_as_that_of_a_read_and_written_back() {
-        for (path, api, rest) in [
-            ("/ui/7/k%C3%B6ln/active/", "/api/7/k%C3%B6ln/active/", &[][..]),
-            ("/ui/7/a%2Fb/v12", "/api/7/a%2Fb/v12/", &[]),
-            ("/ui/7/x/v12/alt", "/api/7/x/v12/alt/", &[]),
-            ("/ui/7/x/v12/alt/entity/3", "/api/7/x/v12/alt/", &["entity", "3"]),
-            ("/ui/7/x/latest/profile", "/api/7/x/latest/", &["profile"]),
-        ] {
-            let (place, found) = Place::parse(path).expect(path);
-            assert_eq!((place.api().as_str(), found.as_slice()), (api, rest), "{path}");
-            assert_eq!(DatasetPlace::parse(path).expect(path).slug, place.dataset.slug);
-        }
-        for path in ["/ui/x/y/v1", "/ui/0/y/v1/", "/ui/1/y/1/", "/ui/1/%zz/v1/profile"] {
-            assert!(Place::parse(path).is_err(), "{path}");
-        }
-        let (place, _) = Place::parse("/ui/7/k%C3%B6ln/v3/alt/").expect("a place");
-        assert_eq!(place.entity(5), "/ui/7/k%C3%B6ln/v3/alt/entity/5");
-        assert_eq!(place.dataset.manage("pin"), "/ui/7/k%C3%B6ln/manage/pin");
     }
 }
