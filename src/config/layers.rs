@@ -245,36 +245,3 @@ fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {
     let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
     ConfigError::UnknownKey { origin, key: key.to_owned(), known: format!("{meant}{known}") }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_in_the_environment_is_separated_by_commas() {
-        let option = ConfigOption {
-            section: "server",
-            name: "names",
-            about: String::new(),
-            kind: OptionKind::List,
-            default: None,
-            range: None,
-        };
-        for (text, expected) in [("a, b,,c ", vec!["a", "b", "c"]), ("one", vec!["one"]), (" ", vec![])] {
-            let setting = text_setting("test".to_owned(), &option, text).expect("a list takes any text");
-            assert_eq!(setting.value.expect("the list"), serde_json::json!(expected), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn variables_that_neighbours_cause_are_told_from_misspelt_ones() {
-        for name in
-            ["STRATA_SERVICE_HOST", "STRATA_PORT", "STRATA_PORT_8080_TCP_ADDR", "STRATA_REDIS_SERVICE_PORT_HTTP"]
-        {
-            assert!(is_service_link(name), "{name}");
-        }
-        for name in ["STRATA_LISTEN", "STRATA_SERVER__PORT", "STRATA_SERVER_LISTEN", "STRATA_"] {
-            assert!(!is_service_link(name), "{name}");
-        }
-    }
-}

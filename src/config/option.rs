@@ -15,7 +15,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::unit::Unit;
+use super::unit::OptionUnit;
 
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,14 @@ impl ConfigOption {
     }
 
     /// What the option's number counts, if it is one with a unit.
-    pub(super) fn unit(&self) -> Option<Unit> {
-        if self.kind == OptionKind::WholeNumber { Unit::of(self.name) } else { None }
+    pub(super) fn unit(&self) -> Option<OptionUnit> {
+        if self.kind == OptionKind::WholeNumber { OptionUnit::from_option_name(self.name) } else { None }
     }
 
     pub(super) fn expectation(&self) -> &'static str {
         match self.kind {
             OptionKind::Text | OptionKind::Secret => "a string",
-            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", Unit::expectation),
+            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", OptionUnit::expectation),
             OptionKind::Boolean => "true or false",
             OptionKind::List => "a list of strings, such as [\"a\", \"b\"]",
         }

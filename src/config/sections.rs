@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use strata_types::user::Plan;
 
-use super::memory::LEAST_QUERY_BYTES;
+use super::memory::MIN_QUERY_BYTES;
 use super::option::section;
 
 section! {
@@ -99,7 +99,7 @@ section! {
         threads: u64 = 0, within 0..=1_024;
         /// Maximum memory in bytes that all running queries can use in total, in addition to the cache. The default is
         /// an eighth of the memory that the process can use, but at least 128 MiB.
-        memory_bytes: Option<u64> = None, within LEAST_QUERY_BYTES..=1 << 50;
+        memory_bytes: Option<u64> = None, within MIN_QUERY_BYTES..=1 << 50;
         /// Maximum disk space in bytes that all running queries can use in total for spilled data in the data
         /// directory.
         spill_bytes: u64 = 100 << 30;

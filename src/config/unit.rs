@@ -6,30 +6,30 @@
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum OptionUnit {
     /// Bytes, or bytes a second.
     Bytes,
     Seconds,
     Milliseconds,
 }
 
-impl Unit {
+impl OptionUnit {
     /// The unit that an option's name ends with, if it does.
-    pub(super) fn of(name: &str) -> Option<Unit> {
+    pub(super) fn from_option_name(name: &str) -> Option<OptionUnit> {
         // A rate ends with `_s`, too.
         match name {
-            _ if name.ends_with("_bytes") || name.ends_with("bytes_per_s") => Some(Unit::Bytes),
-            _ if name.ends_with("_ms") => Some(Unit::Milliseconds),
-            _ if name.ends_with("_s") => Some(Unit::Seconds),
+            _ if name.ends_with("_bytes") || name.ends_with("bytes_per_s") => Some(OptionUnit::Bytes),
+            _ if name.ends_with("_ms") => Some(OptionUnit::Milliseconds),
+            _ if name.ends_with("_s") => Some(OptionUnit::Seconds),
             _ => None,
         }
     }
 
     pub(super) fn expectation(self) -> &'static str {
         match self {
-            Unit::Bytes => r#"a whole number of bytes, or a size such as "64MiB" or "1.5GB""#,
-            Unit::Seconds => r#"a whole number of seconds, or a duration such as "30s" or "1h 30min""#,
-            Unit::Milliseconds => r#"a whole number of milliseconds, or a duration such as "500ms" or "2s""#,
+            OptionUnit::Bytes => r#"a whole number of bytes, or a size such as "64MiB" or "1.5GB""#,
+            OptionUnit::Seconds => r#"a whole number of seconds, or a duration such as "30s" or "1h 30min""#,
+            OptionUnit::Milliseconds => r#"a whole number of milliseconds, or a duration such as "500ms" or "2s""#,
         }
     }
 
@@ -40,9 +40,9 @@ impl Unit {
             return number.parse().map_err(|_| too_large(text));
         }
         match self {
-            Unit::Bytes => self.size(text, number),
-            Unit::Seconds => self.duration(text, Duration::from_secs(1)),
-            Unit::Milliseconds => self.duration(text, Duration::from_millis(1)),
+            OptionUnit::Bytes => self.size(text, number),
+            OptionUnit::Seconds => self.duration(text, Duration::from_secs(1)),
+            OptionUnit::Milliseconds => self.duration(text, Duration::from_millis(1)),
         }
     }
 
@@ -77,12 +77,12 @@ impl Unit {
 
 /// Seconds, written as the configuration takes them: `90`, `90s`, `1h 30min`.
 pub fn seconds(text: &str) -> Result<u64, String> {
-    Unit::Seconds.parse(text)
+    OptionUnit::Seconds.parse(text)
 }
 
 /// Bytes, written as the configuration takes them: `8388608`, `8MiB`.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    Unit::Bytes.parse(text)
+    OptionUnit::Bytes.parse(text)
 }
 
 fn too_large(text: &str) -> String {

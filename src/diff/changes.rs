@@ -135,7 +135,7 @@ impl Diff {
 
     /// The change at a place of the list: modified and subtracted ones by position in v1, then added ones by position
     /// in v2.
-    fn at(&self, place: usize) -> Option<Change> {
+    fn change_at(&self, place: usize) -> Option<Change> {
         match self.ones.get(place) {
             Some((v1, NONE)) => Some(Change::Subtracted { v1: *v1 }),
             Some((v1, v2)) => Some(Change::Modified { v1: *v1, v2: *v2 }),
@@ -164,7 +164,7 @@ impl Diff {
             Some(ChangeType::Subtracted | ChangeType::Modified) => (0, page.offset),
         };
         while skip > 0 && place < self.ones.len() {
-            skip -= u64::from(self.at(place).map(Change::change_type) == page.change_type);
+            skip -= u64::from(self.change_at(place).map(Change::change_type) == page.change_type);
             place += 1;
         }
         let end = match page.change_type {
@@ -179,7 +179,7 @@ impl Diff {
             return None;
         }
         let wanted = |change: &Change| cursor.change_type.is_none_or(|wanted| wanted == change.change_type());
-        let change = cursor.places.by_ref().filter_map(|place| self.at(place)).find(wanted)?;
+        let change = cursor.places.by_ref().filter_map(|place| self.change_at(place)).find(wanted)?;
         cursor.left -= 1;
         Some(change)
     }

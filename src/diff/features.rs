@@ -114,7 +114,7 @@ impl Features {
     }
 
     #[inline]
-    pub(super) fn of(&self, entity: usize) -> &[Feature] {
+    pub(super) fn features_of(&self, entity: usize) -> &[Feature] {
         let (start, length) = self.spans[entity];
         &self.features[start as usize..start as usize + length as usize]
     }

@@ -139,7 +139,8 @@ async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -
     added.items_mut().sort_unstable();
     let modified = ones.iter().filter(|(_, v2)| *v2 != NONE).count() as u64;
     let [total_v1, total_v2] = [0, 1].map(|version: usize| session.readers[version].entity_count());
-    let ((ones, of_ones), (added, of_added)) = (ones.into_parts(), added.into_parts());
+    let (ones, of_ones) = ones.into_parts();
+    let (added, of_added) = added.into_parts();
     Ok(Diff { total_v1, total_v2, modified, ones, added, accounted: Some([of_ones, of_added]) })
 }
 

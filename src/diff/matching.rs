@@ -37,10 +37,10 @@ impl Default for DiffBounds {
     }
 }
 
-const LEAST_SIMILARITY: f64 = 0.3 - 1e-9;
+const MIN_SIMILARITY: f64 = 0.3 - 1e-9;
 
-/// Sources of no more pairs are compared without an index.
-const FEW_PAIRS: usize = 64;
+/// Sources with at most this many pairs are compared without an index.
+const MIN_INDEXED_PAIRS: usize = 64;
 
 const KEPT: usize = 4;
 
@@ -55,8 +55,8 @@ pub(super) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn of(&self, number: usize) -> &'a [Feature] {
-        self.features.of(self.first + number)
+    fn features_of(&self, number: usize) -> &'a [Feature] {
+        self.features.features_of(self.first + number)
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn match_source(
     let pairs = sides[0].count as u64 * sides[1].count as u64;
     let seen = Accounted::filled(0, sides[1].count, &session.reservation)?;
     let mut candidates = Candidates { sides, weights, index: None, seen, round: 0, work: 0 };
-    if pairs > bounds.candidate_pairs.min(FEW_PAIRS as u64) {
+    if pairs > bounds.candidate_pairs.min(MIN_INDEXED_PAIRS as u64) {
         candidates.index = Some(Index::new(session, sides).await?);
         if pairs > bounds.candidate_pairs
             && candidates.are_more_than(bounds.candidate_pairs).await
@@ -189,7 +189,7 @@ impl Candidates<'_> {
         };
         self.round += 1;
         let seen = self.seen.items_mut();
-        for feature in self.sides[0].of(one) {
+        for feature in self.sides[0].features_of(one) {
             let others = index.others(*feature);
             self.work += others.len();
             for other in others {
@@ -211,9 +211,9 @@ impl Candidates<'_> {
         let weights = self.weights;
         let [ones, others] = self.sides;
         self.each(one, |other| {
-            let similarity = similarity(ones.of(one), others.of(other), weights);
+            let similarity = similarity(ones.features_of(one), others.features_of(other), weights);
             let proposal = Proposal { similarity, one: one as u32 };
-            if similarity >= LEAST_SIMILARITY && proposal.beats(&holders[other]) {
+            if similarity >= MIN_SIMILARITY && proposal.beats(&holders[other]) {
                 best.add(similarity, other as u32);
             }
             true
@@ -264,8 +264,9 @@ struct Index {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    /// How many in v1, and in v2.
+    /// The number in v1.
     ones: u32,
+    /// The number in v2.
     others: u32,
     start: u64,
 }
@@ -277,7 +278,7 @@ impl Index {
         let mut groups: Accounted<Group> = Accounted::new(&reservation);
         for one in 0..sides[0].count {
             pause_at(one).await;
-            for feature in sides[0].of(one) {
+            for feature in sides[0].features_of(one) {
                 if numbers.len() == numbers.capacity() {
                     // The table grows to twice as many, each of them with a byte and an eighth more, beside the old
                     // one.
@@ -295,7 +296,7 @@ impl Index {
         let mut holdings = 0;
         for other in 0..sides[1].count {
             pause_at(other).await;
-            for feature in sides[1].of(other) {
+            for feature in sides[1].features_of(other) {
                 if let Some(number) = numbers.get(feature) {
                     groups.items_mut()[*number as usize].others += 1;
                     holdings += 1;
@@ -311,7 +312,7 @@ impl Index {
         let mut others = Accounted::filled(0, holdings, &reservation)?;
         for other in 0..sides[1].count {
             pause_at(other).await;
-            for feature in sides[1].of(other) {
+            for feature in sides[1].features_of(other) {
                 if let Some(number) = numbers.get(feature) {
                     let group = &mut groups.items_mut()[*number as usize];
                     others.items_mut()[group.start as usize + group.others as usize] = other as u32;

@@ -16,8 +16,9 @@ use strata_store::StorageError;
 
 use super::Session;
 
-/// Most entities that are matched without the disk. Where there are more, all are matched, as of any two versions.
-const MOST: usize = 1 << 18;
+/// Maximum number of entities that are matched in memory. If there are more, all entities are matched as those of any
+/// two versions.
+const MAX_IN_MEMORY: usize = 1 << 18;
 
 /// Bytes of a canonical hash that entities are compared by.
 pub(super) const HASH_BYTES: usize = 16;
@@ -34,7 +35,7 @@ pub(super) async fn rest(session: &Session) -> Result<Option<Rest>, QueryError> 
     let shared = one.shared_rows(other);
     let of_both: u64 = shared.iter().map(|shared| shared.rows).sum();
     let alone = one.entity_count() + other.entity_count() - 2 * of_both;
-    if shared.is_empty() || alone > MOST as u64 {
+    if shared.is_empty() || alone > MAX_IN_MEMORY as u64 {
         return Ok(None);
     }
     let mut positions = [Accounted::new(&session.reservation), Accounted::new(&session.reservation)];
@@ -59,7 +60,7 @@ pub(super) async fn rest(session: &Session) -> Result<Option<Rest>, QueryError> 
             if hashes.contains(&hash) {
                 equal.push([position, first[1] + (position - first[0])]);
             }
-            Ok(if equal.len() > MOST { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            Ok(if equal.len() > MAX_IN_MEMORY { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         });
         if found.await?.is_break() {
             return Ok(None);

@@ -18,13 +18,13 @@ use super::number::NumericValue;
 pub struct CanonicalForm {
     form: Vec<u8>,
     /// The members so far of the objects that are open, outermost first.
-    members: Vec<Member>,
+    members: Vec<MemberSpan>,
     ordered: Vec<u8>,
 }
 
 /// Where a member stands in the output. Its key, in quotes, ends before the colon at `key_end`.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct MemberSpan {
     /// The first bytes of the key, which order most keys.
     prefix: u64,
     start: usize,
@@ -32,10 +32,10 @@ struct Member {
     end: usize,
 }
 
-impl Member {
+impl MemberSpan {
     #[inline]
-    fn compare(&self, other: &Member, out: &[u8]) -> Ordering {
-        let key = |member: &Member| &out[member.start..member.key_end];
+    fn compare(&self, other: &MemberSpan, out: &[u8]) -> Ordering {
+        let key = |member: &MemberSpan| &out[member.start..member.key_end];
         self.prefix.cmp(&other.prefix).then_with(|| key(self).cmp(key(other)))
     }
 }
@@ -109,7 +109,7 @@ impl CanonicalForm {
             let start = out.len();
             out.extend_from_slice(cursor.text_since(cursor.key_start(key)));
             let key_end = out.len() - 1;
-            let member = Member { prefix: prefix(key.raw()), start, key_end, end: key_end };
+            let member = MemberSpan { prefix: prefix(key.raw()), start, key_end, end: key_end };
             if let [.., last] = &self.members[first_member..] {
                 in_order &= last.compare(&member, out).is_lt();
             }

@@ -30,7 +30,7 @@ pub fn canonicalize_message(input: &[u8], around: usize, out: &mut Vec<u8>) -> R
 /// [`canonicalize`] with its working memory kept from one document to the next.
 #[derive(Debug, Default)]
 pub struct Canonicalizer {
-    members: Vec<Member>,
+    members: Vec<MemberSpan>,
     hashes: KeyHashes,
     winners: Winners,
     object: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Canonicalizer {
 
 /// A member of an open object: where its key stands in the output, with its quotes.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct MemberSpan {
     start: usize,
     end: usize,
 }
@@ -190,9 +190,10 @@ impl Parser<'_> {
     /// Reads the key whose quote is next, of an object whose first member is number `first`. True when it may repeat an
     /// earlier one.
     fn key(&mut self, first: usize) -> Result<bool, DocumentError> {
-        let (input_start, start) = (self.at, self.written());
+        let input_start = self.at;
+        let start = self.written();
         self.string()?;
-        let member = Member { start, end: self.written() };
+        let member = MemberSpan { start, end: self.written() };
         self.memory.members.push(member);
         // A rewritten string is in the output as a whole. Any other is in the input as it will be written.
         let inside = if self.copied > input_start {

@@ -19,14 +19,14 @@ const FALLBACK: &str = "_source";
 
 /// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so the names of a
 /// small entity may not fit into memory.
-const MOST_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
+const MAX_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
 
 /// A table would have too many columns (`limits.columns`), or far too long names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the table would have more than {limit} columns, or more than {} MiB of column names; \
      choose fewer fields with keep_field",
-    MOST_NAME_BYTES >> 20
+    MAX_NAME_BYTES >> 20
 )]
 pub struct TooManyColumns {
     pub limit: usize,
@@ -100,12 +100,12 @@ impl From<Columns> for Vec<String> {
 /// Finds the columns of entities, given one after the other.
 #[derive(Debug)]
 pub struct ColumnsBuilder {
-    found: Found,
+    found: NamedColumns,
     shape: Shape,
 }
 
 #[derive(Debug)]
-struct Found {
+struct NamedColumns {
     names: Names,
     limit: usize,
 }
@@ -113,7 +113,7 @@ struct Found {
 impl ColumnsBuilder {
     /// A builder that has seen no entity. `limit` columns are the most.
     pub fn new(limit: usize) -> ColumnsBuilder {
-        ColumnsBuilder { found: Found { names: Names::default(), limit }, shape: Shape::default() }
+        ColumnsBuilder { found: NamedColumns { names: Names::default(), limit }, shape: Shape::default() }
     }
 
     /// Adds the columns of one entity, a canonical document. An entity that repeats the keys of earlier ones costs one
@@ -156,11 +156,11 @@ impl ColumnsBuilder {
     }
 }
 
-impl Found {
+impl NamedColumns {
     /// Fails if `name` would be one too many.
     fn check(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
         let names = &self.names;
-        let fits = names.names.len() < self.limit && names.bytes + name_bytes <= MOST_NAME_BYTES;
+        let fits = names.names.len() < self.limit && names.bytes + name_bytes <= MAX_NAME_BYTES;
         match fits || names.find(name).is_some() {
             true => Ok(()),
             false => Err(TooManyColumns { limit: self.limit }),
@@ -168,12 +168,12 @@ impl Found {
     }
 }
 
-impl Place for Found {
+impl Place for NamedColumns {
     type Error = TooManyColumns;
 
     fn column(&mut self, name: Name<'_>) -> Result<u32, TooManyColumns> {
         // Checked before it is spelled out.
-        if name.escaped_bytes() > MOST_NAME_BYTES {
+        if name.escaped_bytes() > MAX_NAME_BYTES {
             return Err(TooManyColumns { limit: self.limit });
         }
         let name = name.spell();

@@ -1,12 +1,12 @@
 //! Finds equal keys among the members of one object. Ordinary objects need no hash table, and hostile ones cause no
 //! quadratic cost.
 //!
-//! While members arrive, each key's cheap 32-bit hash is compared with those of at most [`FEW`] earlier members. If two
-//! agree, or there are more members, the keys are sorted once at the end ([`Winners::find`]), which decides by their
-//! bytes. So the hash need not be strong: collisions cost only time, n log n at worst.
+//! While members arrive, each key's cheap 32-bit hash is compared with those of at most [`MAX_COMPARED`] earlier
+//! members. If two agree, or there are more members, the keys are sorted once at the end ([`Winners::find`]), which
+//! decides by their bytes. So the hash need not be strong: collisions cost only time, n log n at worst.
 
 /// Members up to which hashes are compared one with all.
-const FEW: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// The hashes of the keys of the objects that are open, outermost first.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl KeyHashes {
     pub(super) fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
         let hash = hash(key);
         let before = &self.0[first..];
-        let suspect = before.len() > FEW || before.contains(&hash);
+        let suspect = before.len() > MAX_COMPARED || before.contains(&hash);
         self.0.push(hash);
         suspect
     }

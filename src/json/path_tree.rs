@@ -53,7 +53,8 @@ impl PathTree {
         for (number, keys) in sorted {
             let mut way = vec![0];
             for key in keys {
-                let (above, next) = (way[way.len() - 1], nodes.len());
+                let above = way[way.len() - 1];
+                let next = nodes.len();
                 let node = match nodes[above].children.last() {
                     Some((last, child)) if *last == key => *child,
                     _ => {
@@ -137,27 +138,26 @@ impl PathTree {
 
     /// Tells `visitor` what the paths reach in an entity, in document order.
     pub fn reach(&self, document: &[u8], visitor: &mut impl Visitor) {
-        let _ = self.members(&mut Cursor::new(document), 0, (1, true), visitor);
+        let _ = self.members(&mut Cursor::new(document), 0, Level { depth: 1, alone: true }, visitor);
     }
 
     fn child(&self, node: usize, key: Text<'_>) -> Option<usize> {
-        /// So few are compared one by one.
-        const FEW: usize = 4;
+        const MAX_COMPARED: usize = 4;
         // A string has one canonical spelling.
         let children = &self.nodes[node].children;
-        if children.len() <= FEW {
+        if children.len() <= MAX_COMPARED {
             return children.iter().find(|(other, _)| other.as_ref() == key.raw()).map(|(_, child)| *child);
         }
         let place = children.binary_search_by(|(other, _)| other.as_ref().cmp(key.raw())).ok()?;
         Some(children[place].1)
     }
 
-    /// Visits the members of the object that comes next, at level `depth`. The object is in no array if it is `alone`.
+    /// Visits the members of the object that comes next.
     fn members(
         &self,
         cursor: &mut Cursor<'_>,
         node: usize,
-        (depth, alone): (usize, bool),
+        level: Level,
         visitor: &mut impl Visitor,
     ) -> ControlFlow<()> {
         cursor.enter();
@@ -169,36 +169,30 @@ impl PathTree {
                 continue;
             };
             missing -= 1;
-            self.value(cursor, child, (depth + 1, alone), visitor)?;
-            if alone {
+            self.value(cursor, child, level.below(), visitor)?;
+            if level.alone {
                 visitor.ended(child..self.nodes[child].end)?;
             }
         }
         // At the top, the rest is not read.
-        if depth > 1 {
+        if level.depth > 1 {
             cursor.leave();
         }
         ControlFlow::Continue(())
     }
 
-    /// The same for the value that comes next, at level `depth` if it has one. Steps over that value.
-    fn value(
-        &self,
-        cursor: &mut Cursor<'_>,
-        node: usize,
-        (depth, alone): (usize, bool),
-        visitor: &mut impl Visitor,
-    ) -> ControlFlow<()> {
+    /// Visits the value that comes next, whose level counts only if it is an object or an array. Steps over that value.
+    fn value(&self, cursor: &mut Cursor<'_>, node: usize, level: Level, visitor: &mut impl Visitor) -> ControlFlow<()> {
         let Node { children, is_end, .. } = &self.nodes[node];
         if children.is_empty() {
             return fan_out(cursor, &mut |scalar| visitor.scalar(node, scalar));
         }
         match cursor.peek() {
-            Some(JsonType::Object) if depth <= MAX_DEPTH => return self.members(cursor, node, (depth, alone), visitor),
-            Some(JsonType::Array) if depth <= MAX_DEPTH => {
+            Some(JsonType::Object) if level.depth <= MAX_DEPTH => return self.members(cursor, node, level, visitor),
+            Some(JsonType::Array) if level.depth <= MAX_DEPTH => {
                 cursor.enter();
                 while cursor.next_element() {
-                    self.value(cursor, node, (depth + 1, false), visitor)?;
+                    self.value(cursor, node, Level { alone: false, ..level.below() }, visitor)?;
                 }
             }
             _ => {
@@ -213,6 +207,20 @@ impl PathTree {
     }
 }
 
+#[derive(Clone, Copy)]
+struct Level {
+    /// From 1 for the entity.
+    depth: usize,
+    /// Whether no array is around it.
+    alone: bool,
+}
+
+impl Level {
+    fn below(self) -> Level {
+        Level { depth: self.depth + 1, ..self }
+    }
+}
+
 fn keys(path: &Path) -> Vec<Box<[u8]>> {
     let escaped = |key: &String| {
         let mut raw = Vec::with_capacity(key.len());
@@ -220,51 +228,4 @@ fn keys(path: &Path) -> Vec<Box<[u8]>> {
         raw.into_boxed_slice()
     };
     path.keys().iter().map(escaped).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is told of a walk, as text; it ends after so many scalars.
-    struct Told(Vec<String>, usize);
-
-    impl Visitor for Told {
-        fn scalar(&mut self, node: usize, scalar: Scalar<'_>) -> ControlFlow<()> {
-            let Scalar::Number(text) = scalar else { return ControlFlow::Continue(()) };
-            self.0.push(format!("{node}={text}"));
-            self.1 -= 1;
-            if self.1 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }
-
-        fn ended(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
-            self.0.push(format!("{}..{}", nodes.start, nodes.end));
-            ControlFlow::Continue(())
-        }
-    }
-
-    fn told(paths: &[&str], document: &str, most: usize) -> (Vec<usize>, String) {
-        let paths: Vec<Path> = paths.iter().map(|path| Path::parse(path).expect("a path")).collect();
-        let (tree, ends) = PathTree::of(&paths);
-        let mut told = Told(Vec::new(), most);
-        tree.reach(document.as_bytes(), &mut told);
-        (ends, told.0.join(" "))
-    }
-
-    #[test]
-    fn a_walk_tells_what_it_reaches_and_when_nothing_more_can_follow() {
-        // The nodes: 1 is a, 2 is a.b, 3 is a.b.c, 4 is d.
-        let paths = ["d", "a.b.c", "a", "a.b", "d"];
-        for (document, expected) in [
-            (r#"{"a":{"b":{"c":1}},"d":2,"e":3}"#, "3=1 3..4 2..4 1..4 4=2 4..5"),
-            (r#"{"d":[1,[2]],"a":3}"#, "4=1 4=2 4..5 1=3 1..4"),
-            // In an array a key may follow once more.
-            (r#"{"a":[1,{"b":2},{"b":{"c":[3]}},[{"b":[{"c":4},5]}]]}"#, "1=1 2=2 3=3 3=4 2=5 1..4"),
-            (r#"{"x":{"a":1},"a":{"x":1,"b":[]}}"#, "2..4 1..4"),
-            ("{}", ""),
-        ] {
-            assert_eq!(told(&paths, document, 100), (vec![4, 3, 1, 2, 4], expected.to_owned()), "{document}");
-        }
-        assert_eq!(told(&paths, r#"{"d":[1,2,3]}"#, 2).1, "4=1 4=2");
-    }
 }

@@ -42,7 +42,7 @@ pub fn pretty_within(document: &[u8], indent_levels: usize, most_bytes: usize, o
             let byte = document[position];
             if byte == b':' || byte == b',' {
                 // The two most frequent, without a branch between them.
-                let indent = if byte == b':' { Indent::BLANK } else { Indent::of(level) };
+                let indent = if byte == b':' { Indent::BLANK } else { Indent::new(level) };
                 writer.copy(document, copied, next);
                 writer.indent(indent);
                 copied = next;
@@ -50,14 +50,14 @@ pub fn pretty_within(document: &[u8], indent_levels: usize, most_bytes: usize, o
                 if !matches!(document.get(next), Some(b'}' | b']')) {
                     writer.copy(document, copied, next);
                     level += 1;
-                    writer.indent(Indent::of(level));
+                    writer.indent(Indent::new(level));
                     copied = next;
                 }
             } else if !matches!(document[..position].last(), Some(b'{' | b'[')) {
                 // A closing bracket. That of an empty container is copied with its opening one.
                 writer.copy(document, copied, position);
                 level = level.saturating_sub(1);
-                writer.indent(Indent::of(level));
+                writer.indent(Indent::new(level));
                 copied = position;
             }
         }
@@ -85,7 +85,7 @@ impl Indent {
 
     /// A line break and the indentation of a level.
     #[inline]
-    fn of(level: usize) -> Indent {
+    fn new(level: usize) -> Indent {
         Indent { first: b'\n', length: 1 + 2 * level }
     }
 }

@@ -34,11 +34,11 @@ impl Projection {
     /// Keeps only what `keep` names, or everything when it names nothing, and then removes what `drop` names, and the
     /// top-level `_source` unless `include_source`. A kept `a` includes a kept `a.b`; `_source` is kept only if named.
     pub fn new(include_source: bool, keep: &[Path], drop: &[Path]) -> Projection {
-        let mut dropped = Node::of(drop);
+        let mut dropped = Node::from_paths(drop);
         if !include_source {
             dropped.insert(["_source"].into_iter());
         }
-        Projection { keep: (!keep.is_empty()).then(|| Node::of(keep)), drop: dropped }
+        Projection { keep: (!keep.is_empty()).then(|| Node::from_paths(keep)), drop: dropped }
     }
 
     pub fn is_identity(&self) -> bool {
@@ -62,7 +62,7 @@ impl Projection {
 }
 
 impl Node {
-    fn of(paths: &[Path]) -> Node {
+    fn from_paths(paths: &[Path]) -> Node {
         let mut node = Node::default();
         for path in paths {
             node.insert(path.keys().iter().map(String::as_str));

@@ -128,8 +128,10 @@ impl Nesting {
             }
             let block = Block::read(&bytes);
             let outside = !self.strings.advance(&block, length);
-            let (open, close) = (block.open & outside, block.close & outside);
-            let (opened, closed) = (open.count_ones() as usize, close.count_ones() as usize);
+            let open = block.open & outside;
+            let close = block.close & outside;
+            let opened = open.count_ones() as usize;
+            let closed = close.count_ones() as usize;
             if self.depth > closed && self.depth.saturating_add(opened) <= most {
                 self.depth = self.depth + opened - closed;
             } else if let Some(end) = self.take_brackets(open, close, at, most)? {
@@ -421,14 +423,17 @@ mod tests {
         #[test]
         fn strings_over_any_split(bytes in text(0..300), sizes in prop::collection::vec(1..=64_usize, 1..10)) {
             let mut naive = Vec::new();
-            let (mut inside, mut escape) = (false, false);
+            let mut inside = false;
+            let mut escape = false;
             for &byte in &bytes {
                 let quote = byte == b'"' && !escape;
                 escape = byte == b'\\' && !escape;
                 inside ^= quote;
                 naive.push(inside);
             }
-            let (mut fast, mut strings, mut at) = (Vec::new(), StringState::default(), 0);
+            let mut fast = Vec::new();
+            let mut strings = StringState::default();
+            let mut at = 0;
             for size in sizes.iter().cycle() {
                 let (block, length) = block_at(&bytes[..bytes.len().min(at + size)], at);
                 if length == 0 {

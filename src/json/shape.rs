@@ -21,8 +21,8 @@ use super::text::Text;
 /// Most places and key bytes. Above these the tree is dropped and learned again, so entities that never repeat a key do
 /// not fill the memory. One entity may exceed them while it is walked. A body with a slow reader keeps its trees, one
 /// for each thread.
-const MOST_PLACES: usize = 1 << 15;
-const MOST_KEY_BYTES: usize = 1 << 20;
+const MAX_PLACES: usize = 1 << 15;
+const MAX_KEY_BYTES: usize = 1 << 20;
 
 /// Places that are compared before a key is looked up.
 const GUESSES: usize = 4;
@@ -94,7 +94,7 @@ impl Shape {
             Some(JsonType::Object) => self.members(&mut cursor, ROOT, 1, place),
             _ => Ok(()),
         };
-        if self.nodes.len() > MOST_PLACES || self.keys.len() > MOST_KEY_BYTES {
+        if self.nodes.len() > MAX_PLACES || self.keys.len() > MAX_KEY_BYTES {
             *self = Shape::default();
         }
         walked

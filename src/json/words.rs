@@ -15,7 +15,7 @@ struct Kinds {
 
 impl Kinds {
     #[inline]
-    fn of(bytes: &[u8; BLOCK_BYTES]) -> Kinds {
+    fn new(bytes: &[u8; BLOCK_BYTES]) -> Kinds {
         let mut kinds = Kinds { breaks: 0, words: 0 };
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
@@ -37,13 +37,14 @@ impl Kinds {
 #[inline]
 pub fn for_each_piece(text: &[u8], mut piece: impl FnMut(usize, usize)) {
     // Of the byte before the block: whether it is a break, or a mark. There is none before the first.
-    let (mut after_break, mut after_mark) = (1, 0);
+    let mut after_break = 1;
+    let mut after_mark = 0;
     // Where the piece began that goes on.
     let mut open = None;
     let mut at = 0;
     while at < text.len() {
         // Behind the end are blanks, which are breaks.
-        let Kinds { breaks, words } = Kinds::of(&block_at(text, at).0);
+        let Kinds { breaks, words } = Kinds::new(&block_at(text, at).0);
         let marks = !(breaks | words);
         let behind_break = breaks << 1 | after_break;
         let behind_mark = marks << 1 | after_mark;
@@ -63,81 +64,5 @@ pub fn for_each_piece(text: &[u8], mut piece: impl FnMut(usize, usize)) {
     }
     if let Some(start) = open {
         piece(start, text.len());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[derive(Clone, Copy, PartialEq, Eq)]
-    enum Kind {
-        Break,
-        Mark,
-        Word,
-    }
-
-    fn kind(byte: u8) -> Kind {
-        match byte {
-            0..=0x20 | 0xff => Kind::Break,
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => Kind::Word,
-            _ => Kind::Mark,
-        }
-    }
-
-    fn naive(text: &[u8]) -> Vec<(usize, usize)> {
-        let mut pieces = Vec::new();
-        let mut open = None;
-        for (at, byte) in text.iter().enumerate() {
-            let before = at.checked_sub(1).map_or(Kind::Break, |before| kind(text[before]));
-            let starts = match kind(*byte) {
-                Kind::Break => false,
-                Kind::Mark => before == Kind::Break,
-                Kind::Word => before != Kind::Word,
-            };
-            if (starts || kind(*byte) == Kind::Break)
-                && let Some(start) = open.take()
-            {
-                pieces.push((start, at));
-            }
-            if starts {
-                open = Some(at);
-            }
-        }
-        pieces.extend(open.map(|start| (start, text.len())));
-        pieces
-    }
-
-    fn pieces(text: &[u8]) -> Vec<(usize, usize)> {
-        let mut pieces = Vec::new();
-        for_each_piece(text, |start, end| pieces.push((start, end)));
-        pieces
-    }
-
-    #[test]
-    fn every_byte_has_its_kind() {
-        for byte in 0..=u8::MAX {
-            let Kinds { breaks, words } = Kinds::of(&[byte; BLOCK_BYTES]);
-            let all = |is: bool| if is { u64::MAX } else { 0 };
-            assert_eq!(breaks, all(kind(byte) == Kind::Break), "{byte}");
-            assert_eq!(words, all(kind(byte) == Kind::Word), "{byte}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-        #[test]
-        fn pieces_are_those_of_a_naive_twin(
-            text in proptest::collection::vec(
-                prop_oneof![any::<u8>(), proptest::sample::select(&b"ab9Z_-. \n\xff\xc3\xbf"[..])], 0..300),
-            rare in any::<bool>(),
-        ) {
-            // Pieces that are longer than a block, too.
-            let text: Vec<u8> = if rare { text.iter().map(|byte| if byte % 16 > 0 { b'x' } else { *byte }).collect() } else { text };
-            prop_assert_eq!(pieces(&text), naive(&text));
-        }
     }
 }

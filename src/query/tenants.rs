@@ -5,7 +5,7 @@
 //! others leave. An operator that has its share of memory spills. What cannot spill, or has its share of the disk,
 //! fails as if nothing were left.
 //!
-//! `resilience::fair::memory_that_one_tenants_queries_hold_leaves_anothers` fails without it.
+//! `query::sharing::memory_that_one_tenants_queries_hold_leaves_anothers` fails without it.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -44,8 +44,8 @@ pub fn use_no_huge_pages() {
 fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
     let limits = group.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-        let path = path.trim_start_matches('/');
+        let controllers = fields.next().unwrap_or_default();
+        let path = fields.next().unwrap_or_default().trim_start_matches('/');
         let has_memory = controllers.split(',').any(|controller| controller == "memory");
         let (roots, files): (&[&str], &[&str]) = match (controllers, has_memory) {
             // The second place is that of systems that have both versions.

@@ -74,24 +74,3 @@ pub(super) fn parse_decimal(text: &str) -> Option<u64> {
     // Well-formed digits fail to parse only if there are too many.
     well_formed.then(|| text.parse().unwrap_or(u64::MAX))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dataset_id_is_a_positive_integer_without_leading_zeros() {
-        for (text, number) in [
-            ("1", 1),
-            ("10", 10),
-            ("18446744073709551615", u64::MAX),
-            ("18446744073709551616", u64::MAX),
-            ("999999999999999999999999999999", u64::MAX),
-        ] {
-            assert_eq!(text.parse(), Ok(DatasetId::new(number)), "{text}");
-        }
-        for text in ["", "0", "00", "01", "+1", "-1", " 1", "1 ", "1.0", "1e3", "0x1", "١", "abc"] {
-            assert_eq!(text.parse::<DatasetId>(), Err(InvalidDatasetId(text.to_owned())));
-        }
-    }
-}

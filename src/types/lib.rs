@@ -1,7 +1,7 @@
 //! Plain types that all crates of strata share, without I/O.
 
-/// Names the variants of an enum, in the order in which documentation lists them. `FromStr` parses the exact names. The
-/// error of any other text has this message.
+/// Names the variants of an enum, in the order in which documentation lists them. `Display` writes the names, and
+/// `FromStr` parses nothing else. The error of any other text has this message.
 macro_rules! names {
     ($type:ident { $($variant:ident = $name:literal),+ }, $error:ident, $message:tt) => {
         impl $type {
@@ -11,6 +11,12 @@ macro_rules! names {
                 match self {
                     $($type::$variant => $name),+
                 }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.name())
             }
         }
 

@@ -11,13 +11,9 @@ pub const ENCODED_EXPANSION: usize = 4;
 /// A fixed limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// The name of its constant.
     pub name: &'static str,
-    /// What is limited.
     pub about: &'static str,
-    /// The maximum.
     pub most: usize,
-    /// The effect of more.
     pub beyond: Beyond,
 }
 
@@ -30,7 +26,6 @@ pub enum Beyond {
     ToolError,
     /// A command refuses it.
     Command,
-    /// The surplus is left out.
     LeftOut,
 }
 

@@ -13,21 +13,13 @@ pub enum Role {
     Query,
 }
 
-impl Role {
-    pub const ALL: [Role; 3] = [Role::Http, Role::Refresh, Role::Query];
+names!(
+    Role { Http = "http", Refresh = "refresh", Query = "query" },
+    UnknownRole,
+    "{0:?} is not a role; valid: http, refresh, query"
+);
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Http => "http",
-            Role::Refresh => "refresh",
-            Role::Query => "query",
-        }
-    }
-}
-
-/// The roles of a process.
-///
-/// - At least one, each at most once.
+/// The roles of a process: at least one, each at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Roles {
@@ -54,10 +46,9 @@ impl TryFrom<Vec<String>> for Roles {
     fn try_from(names: Vec<String>) -> Result<Self, String> {
         let mut roles = Roles { has: [false; Role::ALL.len()] };
         for name in names {
-            let role = Role::ALL.into_iter().find(|role| role.name() == name.trim());
-            let role = role.ok_or_else(|| format!("{:?} is not a role; valid: http, refresh, query", name.trim()))?;
+            let role: Role = name.trim().parse().map_err(|error: UnknownRole| error.to_string())?;
             if std::mem::replace(&mut roles.has[role as usize], true) {
-                return Err(format!("{} is listed twice", role.name()));
+                return Err(format!("{role} is listed twice"));
             }
         }
         match roles.iter().next() {
@@ -106,46 +97,5 @@ impl TryFrom<String> for NodeId {
 impl fmt::Display for NodeId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn roles(names: &[&str]) -> Result<Roles, String> {
-        Roles::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn roles_are_told_in_their_order() {
-        let some = roles(&["query", " http"]).expect("roles");
-        assert_eq!(some.to_string(), "http, query");
-        assert!(some.include(Role::Http) && !some.include(Role::Refresh) && some.include(Role::Query));
-        assert_eq!(roles(&["http", "refresh", "query"]), Ok(Roles::all()));
-    }
-
-    #[test]
-    fn roles_that_are_none_or_twice_are_refused() {
-        for (names, reason) in [
-            (&[][..], "it is empty"),
-            (&["http", "worker"], "\"worker\" is not a role; valid: http, refresh, query"),
-            (&["HTTP"], "not a role"),
-            (&[""], "not a role"),
-            (&["http", "http"], "http is listed twice"),
-        ] {
-            let refused = roles(names).expect_err("no roles");
-            assert!(refused.contains(reason), "{names:?}: {refused}");
-        }
-    }
-
-    #[test]
-    fn a_node_has_a_plain_name() {
-        for name in ["a", "strata-1.eu_west", &"n".repeat(64), NodeId::random([0xab; 8]).as_str()] {
-            assert_eq!(NodeId::try_from(name.to_owned()).expect("a name").as_str(), name);
-        }
-        for name in ["", "a b", "a/b", "ä", "a\n", &"n".repeat(65)] {
-            assert!(NodeId::try_from(name.to_owned()).is_err(), "{name:?}");
-        }
     }
 }

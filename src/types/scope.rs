@@ -17,24 +17,3 @@ impl Scope {
 }
 
 names!(Scope { Read = "read", Write = "write" }, UnknownScope, "{0:?} is not a scope; valid: read, write");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scope_parses_as_its_name() {
-        for scope in Scope::ALL {
-            assert_eq!(scope.name().parse(), Ok(scope));
-        }
-        for text in ["", "Read", "write ", "admin"] {
-            assert_eq!(text.parse::<Scope>(), Err(UnknownScope(text.to_owned())));
-        }
-    }
-
-    #[test]
-    fn only_what_changes_something_needs_more_than_reading() {
-        let allowed = |scope: Scope| Scope::ALL.map(|needed| scope.allows(needed));
-        assert_eq!(Scope::ALL.map(allowed), [[true, false], [true, true]]);
-    }
-}

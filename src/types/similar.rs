@@ -69,39 +69,3 @@ pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> S
 fn lower(name: &str) -> Option<String> {
     name.chars().nth(COMPARED_CHARACTERS).is_none().then(|| name.to_lowercase())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_finds_the_name_that_was_meant() {
-        let known = "limit filter filter_contains filter_gt keep_field keywords dataset_id v1 v2 alt".split(' ');
-        for (name, meant) in [
-            ("limt", Some("limit")),
-            ("lmit", Some("limit")),
-            ("ilmit", Some("limit")),
-            ("LIMIT", Some("limit")),
-            ("fliter", Some("filter")),
-            ("keepfield", Some("keep_field")),
-            ("filter_contain", Some("filter_contains")),
-            ("keyword", Some("keywords")),
-            ("dataset", Some("dataset_id")),
-            ("filter_eq", Some("filter")),
-            ("filter_gr", Some("filter_gt")),
-            ("filter_conta", Some("filter_contains")),
-            ("filter_g", Some("filter_gt")),
-            ("filter_between", None),
-            ("v3", None),
-            ("a", None),
-            ("", None),
-            ("page", None),
-            ("country", None),
-        ] {
-            assert_eq!(nearest(name, known.clone()), meant, "{name}");
-        }
-        assert_eq!(nearest(&"x".repeat(10_000), ["x"]), None);
-        assert_eq!(nearest(&"x".repeat(64), ["x".repeat(65).as_str()]), None);
-        assert_eq!(nearest("regoin", ["name", "region", "regions"]), Some("region"));
-    }
-}

@@ -1,5 +1,8 @@
 //! The configuration: where values come from, what is refused and how the message reads, and the table of options.
 
+mod cluster;
+mod memory;
+
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -102,8 +105,25 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
 
 #[test]
 fn variables_of_container_links_are_not_configuration() {
-    let links = [("STRATA_PORT", "tcp://10.0.0.1:80"), ("STRATA_SERVICE_HOST", "10.0.0.1")];
+    let links = [
+        ("STRATA_PORT", "tcp://10.0.0.1:80"),
+        ("STRATA_SERVICE_HOST", "10.0.0.1"),
+        ("STRATA_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ("STRATA_REDIS_SERVICE_PORT_HTTP", "80"),
+    ];
     assert_eq!(load("", &links), Config::default());
+    for name in ["STRATA_SERVER__PORT", "STRATA_SERVER_LISTEN", "STRATA_"] {
+        assert!(refused("", &[(name, "80")]).contains("unknown key"), "{name}");
+    }
+}
+
+#[test]
+fn lists_in_the_environment_are_separated_by_commas() {
+    let names = |text: &str| load("", &[("STRATA_SERVER__TRUSTED_PROXIES", text)]).server.trusted_proxies;
+    let file = |items: &str| load(&format!("[server]\ntrusted_proxies = [{items}]\n"), &[]).server.trusted_proxies;
+    for (text, items) in [("::1, ::2,,::3 ", r#""::1", "::2", "::3""#), ("::1", r#""::1""#), (" ", "")] {
+        assert_eq!(names(text), file(items), "{text:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,16 @@
 //! Query strings in, requests or refusals out; and the registry's promises about itself.
 
+#![allow(clippy::large_futures, reason = "a test polls few futures")]
+
+mod around;
+mod connections;
+mod fields;
+mod openapi;
+mod reference;
+mod request_lines;
+mod server;
+mod stops;
+
 use std::collections::HashSet;
 
 use proptest::prelude::*;
@@ -9,6 +20,7 @@ use strata_http::params::{
 };
 use strata_http::read::path;
 use strata_testing::pages::check_table;
+use strata_testing::reads::{entities, plan};
 use strata_types::path::Path;
 use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
@@ -503,6 +515,14 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    /// What is shown of a request is all of it.
+    #[test]
+    fn the_parameters_of_a_request_parse_to_it(plan in plan(), entities in entities()) {
+        let request = plan.resolve(&entities);
+        let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.parameters()).finish();
+        prop_assert_eq!(parse(Some(&shown)).map(|parsed| parsed.0), Ok(request), "{}", shown);
+    }
+
     #[test]
     fn any_query_string_is_taken_or_refused_on_one_line(query in hostile()) {
         let found = parse(Some(&query));

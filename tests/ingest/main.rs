@@ -1,6 +1,8 @@
 //! From a source to its entities.
 
+mod bombs;
 mod decoding;
 mod fetching;
 mod net;
 mod origins;
+mod parquet_bombs;

@@ -1,3 +1,10 @@
 //! One entity as JSON text.
 
+mod fold;
+mod nearest_double;
+mod number;
+mod order;
+mod path_tree;
+mod range;
 mod rules;
+mod words;

@@ -15,4 +15,6 @@ mod reads;
 mod selection;
 mod sets;
 mod shapes;
+mod sharing;
 mod spilling;
+mod tuning;

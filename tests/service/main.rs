@@ -1,5 +1,12 @@
 //! The POST after a refresh, as a receiver gets it.
 
+#![allow(clippy::large_futures, reason = "a test polls few futures")]
+
+mod alternates;
+mod diffs;
+mod held;
+mod shared_limits;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
-//! The SQLite database of a service's catalog, beside the service.
+//! The metadata database, beside the service that uses it. What takes a [`TestService`] needs one on SQLite.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use strata_catalog::{Catalog, NewNode};
 
 use crate::service::TestService;
 
@@ -33,4 +35,35 @@ pub async fn lock(service: &TestService) -> SqliteConnection {
     let mut connection = connect(service).await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await.expect("the lock");
     connection
+}
+
+/// What the full check of a metadata database finds, or why there is none. Closes the database afterward.
+pub async fn integrity(url: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    match Catalog::open(url).await {
+        Ok(catalog) => {
+            let checked = catalog.check_integrity(false, &mut |reason| findings.push(reason)).await;
+            findings.extend(checked.err().map(|error| format!("{error:?}")));
+            catalog.close().await;
+        }
+        Err(error) => findings.push(error.to_string()),
+    }
+    findings
+}
+
+/// The metadata database at a URL.
+pub async fn open(url: &str) -> Catalog {
+    Catalog::open(url).await.expect("the metadata database opens")
+}
+
+/// Registers a server of a cluster or gives its next heartbeat. Other servers take the address for its internal one.
+pub async fn register_node(catalog: &Catalog, name: &str, version: &str, address: SocketAddr) {
+    let node = NewNode {
+        id: name.to_owned(),
+        process: name.to_owned(),
+        version: version.to_owned(),
+        roles: "http,query".to_owned(),
+        internal_address: Some(address.to_string()),
+    };
+    catalog.register_node(&node).await.expect("registered");
 }

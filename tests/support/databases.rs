@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, SqliteConnection, SqlitePool};
 use strata_catalog::Catalog;
 use tempfile::TempDir;
 
@@ -28,6 +28,18 @@ macro_rules! on_both_databases {
     };
 }
 pub use on_both_databases;
+
+/// Executes statements on a metadata database of either engine.
+pub async fn execute(url: &str, sql: &str) {
+    let statements = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+    if url.starts_with("postgres") {
+        let mut connection = PgConnection::connect(url).await.expect("a connection");
+        statements.execute(&mut connection).await.expect(sql);
+    } else {
+        let mut connection = SqliteConnection::connect(url).await.expect("a connection");
+        statements.execute(&mut connection).await.expect(sql);
+    }
+}
 
 /// A new, empty database of one engine. Raw SQL arranges what the catalog has no method for yet, and sees
 /// what it wrote.

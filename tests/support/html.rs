@@ -11,6 +11,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";
 
+/// The patterns of the paths of all pages, such as `/ui/{dataset_id}/{name_slug}`.
+pub fn page_paths() -> impl Iterator<Item = &'static str> {
+    strata_dashboard::page_paths()
+}
+
 /// A page.
 pub struct Page {
     pub html: Html,

@@ -2,6 +2,8 @@
 
 #![allow(clippy::new_without_default, reason = "a test makes each of these once, by name")]
 
+pub mod agents;
+pub mod api_reference;
 pub mod binary;
 pub mod catalog;
 pub mod certificates;
@@ -13,16 +15,20 @@ pub mod entities;
 pub mod faultfs;
 pub mod files;
 pub mod fixtures;
+pub mod forged_parquet;
 pub mod html;
 pub mod log;
 pub mod loopback_server;
 pub mod machine;
+pub mod maintenance;
 pub mod metrics;
 pub mod network;
+pub mod node_tokens;
 pub mod openapi;
 pub mod owned;
 pub mod packed;
 pub mod pages;
+pub mod persistent_clients;
 pub mod postgres;
 pub mod reads;
 pub mod recording_proxy;
@@ -42,5 +48,5 @@ pub use files::{files, seal};
 pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};
 pub use log::Log;
 pub use network::{http_client, loopback, loopback_client};
-pub use service::{Answer, OWNER, PASSWORD, TestService};
+pub use service::{Answer, DEMO_OWNER, ImportedSource, OWNER, PASSWORD, TestService};
 pub use wait::{comes_about, eventually};

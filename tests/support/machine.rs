@@ -225,6 +225,11 @@ impl Drop for Server {
     }
 }
 
+/// The points at which the variable `CRASH_AT` makes a debug build of the binary end.
+pub fn crash_points() -> impl Iterator<Item = &'static str> {
+    strata_runtime::crash::POINTS.into_iter()
+}
+
 /// The status line and headers, in lower case, and the body of a GET.
 pub fn get(url: &str, authorization: Option<&str>) -> (String, String) {
     let authorization = authorization.map_or(String::new(), |value| format!("Authorization: {value}\r\n"));

@@ -9,6 +9,9 @@ use crate::{Answer, TestService};
 /// Headers of HTTP itself, which a document need not describe.
 pub const UNDESCRIBED: [&str; 4] = ["content-type", "content-length", "date", "x-content-type-options"];
 
+/// The path of a read.
+pub const READ: &str = "/api/{dataset_id}/{name_slug}/{version}";
+
 /// The tags of what owners do.
 pub const MANAGED: [&str; 5] = ["accounts", "datasets", "versions", "alternates", "webhooks"];
 
@@ -28,6 +31,11 @@ impl Document {
             Some(reference) => self.0.pointer(reference.trim_start_matches('#')).expect(reference),
             None => node,
         }
+    }
+
+    /// The query parameters of a read, in the order of the document.
+    pub fn read_parameters(&self) -> Vec<ReadParameter> {
+        self.parameters(READ, "query").into_iter().map(ReadParameter::new).collect()
     }
 
     fn operation(&self, path: &str) -> &Value {
@@ -74,5 +82,72 @@ impl Document {
         if let Some(content_type) = answer.header("content-type") {
             assert!(response["content"][content_type].is_object(), "{path}, {}: {content_type}", answer.status);
         }
+    }
+}
+
+/// A query parameter of a read.
+pub struct ReadParameter {
+    pub name: String,
+    pub kind: ParameterKind,
+    pub repetition: Repetition,
+    pub example: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    Boolean,
+    WholeNumber,
+    OneOf(Vec<String>),
+    Paths,
+    Keywords,
+    PathValue,
+    Sort,
+}
+
+/// How often one request may have a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repetition {
+    Single,
+    /// Any number of times.
+    Repeat,
+    /// Any number of times; lists with commas are joined.
+    List,
+}
+
+impl ReadParameter {
+    fn new(described: &Value) -> ReadParameter {
+        let name = described["name"].as_str().expect("a name");
+        let repetition = match described["explode"].as_bool() {
+            None => Repetition::Single,
+            Some(true) => Repetition::Repeat,
+            Some(false) => Repetition::List,
+        };
+        let schema = match repetition {
+            Repetition::Single => &described["schema"],
+            Repetition::Repeat | Repetition::List => &described["schema"]["items"],
+        };
+        let names = schema["enum"].as_array();
+        let kind = match (schema["type"].as_str(), names) {
+            (Some("boolean"), _) => ParameterKind::Boolean,
+            (Some("integer"), _) => ParameterKind::WholeNumber,
+            (Some("string"), Some(names)) => {
+                let names = names.iter().map(|name| name.as_str().expect("a name").to_owned());
+                ParameterKind::OneOf(names.collect())
+            }
+            // The document says in words what such a text is.
+            _ => match name {
+                "keep_field" | "drop_field" | "dedup_key" => ParameterKind::Paths,
+                "keywords" => ParameterKind::Keywords,
+                "sort" => ParameterKind::Sort,
+                _ if name.starts_with("filter") => ParameterKind::PathValue,
+                _ => panic!("{name} is of no known kind"),
+            },
+        };
+        let example = match &described["example"] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        ReadParameter { name: name.to_owned(), kind, repetition, example }
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use strata_config::{CatalogUrl, Config};
 use strata_service::Pushed;
+use strata_types::ids::UserId;
 use strata_types::user::{Plan, User};
 
 use crate::postgres::Postgres;
@@ -69,17 +70,7 @@ impl Owned {
 
     /// Makes the next version.
     pub async fn push(&self, id: u64, entities: &str) {
-        let body = Bytes::from(format!(r#"{{"dataset_id":{id},"entities":{entities}}}"#));
-        let push = strata_service::Push {
-            dataset: None,
-            body: futures::stream::iter([Ok::<_, std::io::Error>(body)]),
-            content_type: None,
-            name: None,
-            format: None,
-            infer_types: None,
-            enveloped: true,
-        };
-        self.service.app.refreshes().push(self.user.id, push).await.expect("a version");
+        try_push(&self.service, self.user.id, id, entities).await.expect("a version");
     }
 
     pub async fn save(&self, id: u64, version: u64, entities: &str) -> Answer {
@@ -141,6 +132,21 @@ impl Owned {
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.text().to_owned()
     }
+}
+
+/// Pushes the next version of a dataset, as the owner's request would; or says why there is none.
+pub async fn try_push(service: &TestService, owner: UserId, dataset: u64, entities: &str) -> Result<(), String> {
+    let body = Bytes::from(format!(r#"{{"dataset_id":{dataset},"entities":{entities}}}"#));
+    let push = strata_service::Push {
+        dataset: None,
+        body: futures::stream::iter([Ok::<_, std::io::Error>(body)]),
+        content_type: None,
+        name: None,
+        format: None,
+        infer_types: None,
+        enveloped: true,
+    };
+    service.app.refreshes().push(owner, push).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// Another user, and an API token.

@@ -449,6 +449,11 @@ impl Lab {
     }
 
     /// The number of a new version with these entities.
+    /// A version whose file is written as the service writes files.
+    pub fn publish_default(&self, entities: &[Value]) -> u64 {
+        self.publish(entities, &WriteOptions::default())
+    }
+
     pub fn publish(&self, entities: &[Value], options: &WriteOptions) -> u64 {
         self.publish_file(&self.write(entities, options))
     }

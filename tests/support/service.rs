@@ -1,26 +1,41 @@
 //! The whole service on a temporary directory, and a client that drives it in process.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request};
+use axum::http::{HeaderMap, Request, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use object_store::ObjectStore;
+use strata_catalog::Catalog;
 use strata_config::Config;
+use strata_http::ServeError;
 use strata_service::{
-    App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
-    RateLimits, SystemClock,
+    App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, Load, MemoryRateLimiter, Moment,
+    RateCapacity, RateLimits, SystemClock,
 };
+use strata_store::store::Store;
+use strata_types::dataset::About;
+use strata_types::path::Path as FieldPath;
 use strata_types::user::Plan;
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tower::Service;
 
 use crate::fixtures::FIXTURES;
+use crate::{catalog, metrics};
 
 /// Who owns what the tests import.
 pub const OWNER: &str = "owner@strata.test";
+
+/// The owner of the demo's datasets.
+pub const DEMO_OWNER: &str = "demo@strata.test";
 
 /// The password of every user of the tests.
 pub const PASSWORD: &str = "a long enough password";
@@ -43,8 +58,15 @@ impl TestService {
         TestService::clocked(SystemClock::start(), change).await
     }
 
-    /// With the configuration changed, and requests counted by this clock.
-    pub async fn clocked(clock: impl Clock, change: impl FnOnce(&mut Config)) -> TestService {
+    /// Like [`TestService::configured`], but rate limits count requests by the time that `elapsed` returns.
+    pub async fn timed_by(
+        elapsed: impl Fn() -> Duration + Send + Sync + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> TestService {
+        TestService::clocked(ElapsedClock(elapsed), change).await
+    }
+
+    async fn clocked(clock: impl Clock, change: impl FnOnce(&mut Config)) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
@@ -64,15 +86,70 @@ impl TestService {
     pub async fn beside(&self, change: impl FnOnce(&mut Config)) -> TestService {
         let mut config = self.app.config().clone();
         change(&mut config);
-        let app = App::open(&config).await.expect("the service opens");
+        TestService::open(&config).await.expect("the service opens")
+    }
+
+    /// Another process on the same data, with the same configuration.
+    pub async fn reopened(&self) -> TestService {
+        self.beside(|_| {}).await
+    }
+
+    /// A service with this configuration, which names its data; or why it does not open.
+    pub async fn open(config: &Config) -> Result<TestService, String> {
+        App::open(config).await.map(TestService::on).map_err(|error| error.to_string())
+    }
+
+    /// A service on the data directory of another service or on a backup, with the default configuration and without
+    /// rate limits; or why it does not open.
+    pub async fn open_data(directory: &Path) -> Result<TestService, String> {
+        let mut config = Config::default();
+        config.data.directory = directory.to_owned();
+        (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
+        TestService::open(&config).await
+    }
+
+    /// A service whose version files are in this object store. Its configuration names the data directory.
+    pub async fn open_with_store(config: &Config, objects: Arc<dyn ObjectStore>) -> TestService {
+        let limits = RateLimits::from(&config.limits);
+        let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
+        let app = App::open_on(config, Arc::new(limiter), || Ok(Store::from(objects))).await;
+        TestService::on(app.expect("the service opens"))
+    }
+
+    fn on(app: App) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         TestService { router: strata_dashboard::router(app.clone()), app, directory }
     }
 
-    /// A service that was opened already.
-    pub fn on(app: App) -> TestService {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        TestService { router: strata_dashboard::router(app.clone()), app, directory }
+    /// The metadata database, as another process opens it.
+    pub async fn catalog(&self) -> Catalog {
+        catalog::open(&self.app.config().catalog_url()).await
+    }
+
+    /// The routes with the layers of the server around them.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Serves the service on a free port of the loopback interface, with the limits of its configuration.
+    pub async fn listen(&self) -> ListeningService {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let app = self.app.clone();
+        let server = tokio::spawn(async move { strata_dashboard::serve(app, listener, stopped).await });
+        ListeningService { address, stop, server }
+    }
+
+    /// Whether no work runs or waits, and no response takes memory.
+    pub fn is_idle(&self) -> bool {
+        self.app.load() == Load::default()
+    }
+
+    /// The metrics of the process, with what they say of this service.
+    pub fn metrics(&self) -> String {
+        self.app.update_metrics();
+        metrics::rendered()
     }
 
     /// The directory of its data.
@@ -101,14 +178,20 @@ impl TestService {
     pub async fn try_import(&self, name: &str, private: bool, text: &[u8]) -> Result<Imported, ImportError> {
         let source = tempfile::NamedTempFile::new_in(self.directory()).expect("a temporary file");
         std::fs::write(source.path(), text).expect("written");
+        let source = source.path().to_string_lossy();
+        self.import_source(ImportedSource { private, ..ImportedSource::new(name, &source) }).await
+    }
+
+    /// Imports a source as the `import` command does.
+    pub async fn import_source(&self, source: ImportedSource<'_>) -> Result<Imported, ImportError> {
         let request = ImportRequest {
-            source: source.path().to_string_lossy().into_owned(),
-            name: name.to_owned(),
-            owner_email: OWNER.to_owned(),
-            about: strata_types::dataset::About::default(),
-            private,
+            source: source.source.to_owned(),
+            name: source.name.to_owned(),
+            owner_email: source.owner.to_owned(),
+            about: About::default(),
+            private: source.private,
             format: None,
-            records_path: None,
+            records_path: source.records_path.map(|path| FieldPath::parse(path).expect("a path")),
             publish_query: false,
             infer_types: false,
         };
@@ -150,13 +233,17 @@ impl TestService {
         self.call(request.body(Body::empty()).expect("a request")).await
     }
 
-    /// Any request.
-    pub async fn call(&self, request: Request<Body>) -> Answer {
-        let response = match self.router.clone().call(request).await {
+    /// The response to any request, of whose body nothing is read yet.
+    pub async fn respond(&self, request: Request<Body>) -> Response<Body> {
+        match self.router.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
-        };
-        let (parts, mut body) = response.into_parts();
+        }
+    }
+
+    /// Any request.
+    pub async fn call(&self, request: Request<Body>) -> Answer {
+        let (parts, mut body) = self.respond(request).await.into_parts();
         let mut answer = Answer {
             status: parts.status.as_u16(),
             headers: parts.headers,
@@ -174,6 +261,49 @@ impl TestService {
         }
         answer.body = bytes.into();
         answer
+    }
+}
+
+/// A source to import, and the dataset that it becomes a version of.
+#[derive(Clone, Copy)]
+pub struct ImportedSource<'a> {
+    pub name: &'a str,
+    /// A path or a URL.
+    pub source: &'a str,
+    pub owner: &'a str,
+    pub private: bool,
+    pub records_path: Option<&'a str>,
+}
+
+impl<'a> ImportedSource<'a> {
+    /// A public dataset of the owner whom every service has.
+    pub fn new(name: &'a str, source: &'a str) -> ImportedSource<'a> {
+        ImportedSource { name, source, owner: OWNER, private: false, records_path: None }
+    }
+}
+
+/// A service that listens until this is dropped.
+pub struct ListeningService {
+    pub address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<Result<(), ServeError>>,
+}
+
+impl ListeningService {
+    /// Shuts the server down, and waits until it has ended without an error.
+    pub async fn stop(self) {
+        drop(self.stop);
+        self.server.await.expect("no panic").expect("no failure");
+    }
+}
+
+/// A clock that a closure drives. The windows of rate limits begin at a time in 2023.
+struct ElapsedClock<F>(F);
+
+impl<F: Fn() -> Duration + Send + Sync + 'static> Clock for ElapsedClock<F> {
+    fn now(&self) -> Moment {
+        let elapsed = (self.0)();
+        Moment { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
     }
 }
 

@@ -15,11 +15,20 @@ pub fn limits() -> ServerLimits {
     ServerLimits::from(&strata_config::Config::default())
 }
 
-/// Serves these routes for as long as the test runs.
+/// Serves these routes, with the layers of the service around them, for as long as the test runs.
 pub async fn start(routes: Router, limits: ServerLimits) -> SocketAddr {
+    listen(around(routes), limits).await
+}
+
+/// Serves a router as it is, with the default limits, for as long as the test runs.
+pub async fn serve(router: Router) -> SocketAddr {
+    listen(router, limits()).await
+}
+
+async fn listen(router: Router, limits: ServerLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
+    tokio::spawn(serve_router(router, listener, limits, std::future::pending::<()>(), |_| ()));
     address
 }
 

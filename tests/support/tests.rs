@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::pages::ROOT;
 
 /// The crates that have tests in a folder of their name in `tests/`.
-const CRATES: [&str; 11] =
-    ["catalog", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "query", "service"];
+const CRATES: [&str; 14] = [
+    "catalog", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "limits", "query", "runtime",
+    "service", "types",
+];
 
 /// The path of a test's module: that which `cargo test` prints, below the name of the crate for a crate's own tests.
 fn module_of(prefix: Option<&str>, root: &Path, file: &Path) -> String {

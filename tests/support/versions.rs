@@ -12,7 +12,7 @@ use strata_format::profile::{PathRecord, ShreddingBounds, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_format::shapes::builder::ShapeLimits;
 use strata_format::spool::{Spool, Spooled};
-use strata_format::writer::{WriteOptions, Written, write_edited, write_version};
+use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_edited, write_version};
 use strata_store::StorageError;
 use strata_store::budget::SpoolCharge;
 use strata_store::store::{self, S3Options, Store};
@@ -133,6 +133,19 @@ pub fn all_shredded() -> ShreddingBounds {
 /// No shredded column at all.
 pub fn nothing_shredded() -> ShreddingBounds {
     ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
+}
+
+/// Files with row groups of so many rows.
+pub fn row_groups_of(rows: usize, shredding: ShreddingBounds) -> WriteOptions {
+    WriteOptions { threads: 1, row_group_rows: rows, shredding, ..WriteOptions::default() }
+}
+
+/// One of two kinds of files: small row groups and all indexed columns, or large ones and none; with a keyword index
+/// as in [`some_segments`].
+pub fn options_like(kind: usize, segments: usize) -> WriteOptions {
+    let rows = [3, ROW_GROUP_ROWS][kind];
+    let shredding = [all_shredded(), nothing_shredded()][kind];
+    WriteOptions { keywords: some_segments(segments), ..row_groups_of(rows, shredding) }
 }
 
 /// Keyword indexes of any version: one of several sizes of their segments, counted in rows, or none.

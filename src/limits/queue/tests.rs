@@ -228,7 +228,7 @@ fn shares_of(units: u64, queue: usize) -> Shares {
 }
 
 /// How many units each principal gets, one after the other, by single ones as long as there are any.
-fn taken(units: u64, principals: &[Principal]) -> Vec<u64> {
+fn take_units(units: u64, principals: &[Principal]) -> Vec<u64> {
     let mut queue = FairQueue::<()>::new(shares_of(units, 0));
     let take = |principal: &Principal| (0..).take_while(|_| queue.try_enter(*principal, 1)).count() as u64;
     principals.iter().map(take).collect()
@@ -237,21 +237,21 @@ fn taken(units: u64, principals: &[Principal]) -> Vec<u64> {
 #[test]
 fn principals_have_half_of_rest_and_at_least_one() {
     let users: Vec<Principal> = (0..5).map(user).collect();
-    assert_eq!(taken(8, &users), [4, 2, 1, 1, 0]);
-    assert_eq!(taken(4, &users), [2, 1, 1, 0, 0]);
-    assert_eq!(taken(2, &users), [1, 1, 0, 0, 0]);
-    assert_eq!(taken(1, &users), [1, 0, 0, 0, 0]);
+    assert_eq!(take_units(8, &users), [4, 2, 1, 1, 0]);
+    assert_eq!(take_units(4, &users), [2, 1, 1, 0, 0]);
+    assert_eq!(take_units(2, &users), [1, 1, 0, 0, 0]);
+    assert_eq!(take_units(1, &users), [1, 0, 0, 0, 0]);
 }
 
 #[test]
 fn anonymous_principals_leave_quarter_to_users() {
     let networks: Vec<Principal> = (0..200).map(anonymous).collect();
     for (units, taken_by_networks) in [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (100, 75)] {
-        let taken = taken(units, &[&networks[..], &[user(1)]].concat());
+        let taken = take_units(units, &[&networks[..], &[user(1)]].concat());
         assert_eq!(taken[..200].iter().sum::<u64>(), taken_by_networks, "{units}");
         assert!(units == 1 || taken[200] >= 1, "{units}: the user has some");
     }
-    assert_eq!(taken(8, &networks[..5]), [3, 1, 1, 1, 0]);
+    assert_eq!(take_units(8, &networks[..5]), [3, 1, 1, 1, 0]);
 }
 
 #[test]

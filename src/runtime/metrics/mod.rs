@@ -135,7 +135,8 @@ macro_rules! registry {
         impl Metrics {
             fn register() -> Metrics {
                 for metric in ALL {
-                    let (name, about) = (KeyName::from_const_str(metric.name), metric.about.trim());
+                    let name = KeyName::from_const_str(metric.name);
+                    let about = metric.about.trim();
                     match metric.kind {
                         MetricKind::Counter => RECORDER.describe_counter(name, None, about.into()),
                         MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),

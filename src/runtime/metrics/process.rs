@@ -13,7 +13,8 @@ pub(super) fn collect() {
 
 fn try_collect() -> ProcResult<()> {
     let process = Process::myself()?;
-    let (stat, limits) = (process.stat()?, process.limits()?);
+    let stat = process.stat()?;
+    let limits = process.limits()?;
     let ticks_per_second = procfs::ticks_per_second();
     let start_time = procfs::boot_time_secs()? + stat.starttime / ticks_per_second;
     describe_counter!("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");

@@ -12,14 +12,13 @@ use futures::future::join_all;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::json;
-use strata_catalog::{Catalog, NewNode};
-use strata_cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
 use strata_reference::Value;
+use strata_testing::catalog::{open, register_node};
 use strata_testing::metrics;
+use strata_testing::node_tokens::{NodeCall, TOKEN_HEADER, node_token, now_s};
 use strata_testing::owned::Owned;
 use strata_testing::reads::{cases, no_failure, plan, query};
 use strata_types::request::ReadRequest;
-use strata_types::secret::Secret;
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tower::ServiceExt;
@@ -212,7 +211,7 @@ async fn a_request_without_the_secret_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_is_valid_for_one_node_path_and_user() {
     let cluster = Cluster::shared().await;
-    let catalog = Catalog::open(&cluster.catalog).await.expect("the catalog");
+    let catalog = open(&cluster.catalog).await;
     let name_of = async |node: usize| {
         let address = Some(cluster.tasks_of(node));
         let nodes = catalog.nodes().await.expect("the nodes").into_iter().map(|node| node.registration);
@@ -220,10 +219,9 @@ async fn a_token_is_valid_for_one_node_path_and_user() {
     };
     let receiver = name_of(0).await;
     let sender = name_of(1).await;
-    let secret = NodeSecret::new(Secret::from_stored("64 random hexadecimal digits".to_owned()));
     let target = "/worker.WorkerService/GetWorkerInfo";
-    let claim = Claim { receiver: &receiver, method: "POST", target, said: "" };
-    let token = |claim: Claim<'_>, time_s: u64| secret.token(&sender, &claim, time_s).expect("a token");
+    let call = NodeCall { sender: &sender, receiver: &receiver, target, user: "" };
+    let token = |call: NodeCall<'_>, time_s: u64| node_token("64 random hexadecimal digits", call, time_s);
     let url = format!("http://{}", cluster.tasks_of(0)).parse().expect("a URL");
     let is_accepted = async |token: &str| {
         let channel = DefaultChannelResolver::default().get_channel(&url).await.expect("a connection");
@@ -238,17 +236,17 @@ async fn a_token_is_valid_for_one_node_path_and_user() {
             Err(error) => panic!("{token}: {error}"),
         }
     };
-    assert!(is_accepted(&token(claim, now_s())).await);
+    assert!(is_accepted(&token(call, now_s())).await);
     let wrong = [
         String::new(),
         "x".to_owned(),
         format!("{} {sender} {}", now_s(), "0".repeat(64)),
-        token(Claim { receiver: &sender, ..claim }, now_s()),
-        token(Claim { target: "/worker.WorkerService/ExecuteTask", ..claim }, now_s()),
-        token(Claim { said: "7 user", ..claim }, now_s()),
+        token(NodeCall { receiver: &sender, ..call }, now_s()),
+        token(NodeCall { target: "/worker.WorkerService/ExecuteTask", ..call }, now_s()),
+        token(NodeCall { user: "7 user", ..call }, now_s()),
         // Expired, and from the future.
-        token(claim, now_s() - 100),
-        token(claim, now_s() + 100),
+        token(call, now_s() - 100),
+        token(call, now_s() + 100),
     ];
     for token in &wrong {
         assert!(!is_accepted(token).await, "{token}");
@@ -269,24 +267,17 @@ async fn a_server_of_another_version_is_not_asked() {
         }
     });
     // It gives signs of life.
-    let catalog = Catalog::open(&shared.cluster.catalog).await.expect("the catalog");
-    let node = |id: &str, version: &str| NewNode {
-        id: id.to_owned(),
-        process: id.to_owned(),
-        version: version.to_owned(),
-        roles: "http,query".to_owned(),
-        internal_address: Some(address.to_string()),
-    };
-    let lives = |node: NewNode| {
+    let catalog = open(&shared.cluster.catalog).await;
+    let lives = |name: String, version: &'static str| {
         let catalog = catalog.clone();
         tokio::spawn(async move {
             loop {
-                catalog.register_node(&node).await.expect("registered");
+                register_node(&catalog, &name, version, address).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         })
     };
-    let living = lives(node("other", "0.0.0"));
+    let living = lives("other".to_owned(), "0.0.0");
     until("the server is known", async || shared.counted(0, "nodes{state=\"alive\"}").await >= 4.0).await;
     let path = shared.path("count=true&filter_contains=t:5");
     let expected = shared.cluster.door_of(0).get(&path).await.expect("an answer").body;
@@ -297,8 +288,7 @@ async fn a_server_of_another_version_is_not_asked() {
     // The same server, of this version, is.
     living.abort();
     // Which of the few row groups belong to a server is a matter of its name: of so many, one has some.
-    let living: Vec<_> =
-        (0..24).map(|number| lives(node(&format!("other {number}"), env!("CARGO_PKG_VERSION")))).collect();
+    let living: Vec<_> = (0..24).map(|number| lives(format!("other {number}"), env!("CARGO_PKG_VERSION"))).collect();
     until("the server is asked", async || {
         // One that had to answer alone, because the others were slow, has all in its cache.
         for number in 0..3 {

@@ -1,9 +1,8 @@
 //! `/`: which datasets are listed for whom, and how they are searched and paged.
 
-use strata_service::DEMO_OWNER;
 use strata_testing::html::{Page, words};
 use strata_testing::owned::{add_user, call, parsed};
-use strata_testing::{OWNER, TestService};
+use strata_testing::{DEMO_OWNER, OWNER, TestService};
 use strata_types::user::Plan;
 
 use super::{Browser, leads_to};

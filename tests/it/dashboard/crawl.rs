@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use strata_service::DEMO_OWNER;
-use strata_testing::TestService;
 use strata_testing::html::Page;
+use strata_testing::{DEMO_OWNER, TestService};
 
 use super::Browser;
 

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use strata_service::DEMO_OWNER;
+use strata_testing::DEMO_OWNER;
 use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
 use strata_testing::scripts::{node_tools, tools_file};
 

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use strata_encode::ContentCoding;
 use strata_testing::catalog::execute;
 use strata_testing::html::{Page, is_guarded};
 use strata_testing::{OWNER, TestService};
@@ -136,10 +135,10 @@ async fn the_script_is_small_and_kept_for_good() {
 async fn a_page_is_compressed_as_the_browser_likes() {
     let service = TestService::start().await;
     let plain = service.get("/ui/sign-in").await;
-    for coding in ContentCoding::ALL.into_iter().skip(1) {
-        let answer = service.get_with("/ui/sign-in", &[("accept-encoding", coding.name())]).await;
-        assert_eq!((answer.status, answer.header("content-encoding")), (200, Some(coding.name())));
-        assert!(answer.body.len() < plain.body.len(), "{coding:?}");
+    for coding in ["gzip", "br", "zstd"] {
+        let answer = service.get_with("/ui/sign-in", &[("accept-encoding", coding)]).await;
+        assert_eq!((answer.status, answer.header("content-encoding")), (200, Some(coding)));
+        assert!(answer.body.len() < plain.body.len(), "{coding}");
     }
 }
 

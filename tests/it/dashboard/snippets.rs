@@ -96,11 +96,8 @@ async fn every_snippet_runs_as_it_stands() {
     let view = owned.call("GET", &format!("/dataset/view?dataset_id={private}"), "").await;
     let key = parsed(&view)["dataset"]["private_key"].as_str().expect("a key").to_owned();
 
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let app = owned.service.app.clone();
-    let server = tokio::spawn(async move { strata_dashboard::serve(app, listener, stopped).await });
+    let listening = owned.service.listen().await;
+    let address = listening.address;
 
     let cookie = log_in(&owned.service, &owned.user.email).await;
     let pages = [(public, "words", String::new()), (private, "secret-words", key)];
@@ -120,6 +117,5 @@ async fn every_snippet_runs_as_it_stands() {
         let answer = tool_call(&owned, name, &call["arguments"]).await;
         assert!(answer.text().contains("alpha") && !answer.text().contains("beta"), "{}", answer.text());
     }
-    drop(stop);
-    server.await.expect("ended").expect("ended well");
+    listening.stop().await;
 }

@@ -1,37 +1,16 @@
-//! The API reference: its pages are those that the document makes, and its examples are what the service does.
+//! The API reference: its examples are what the service does.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use strata_http::openapi::examples::examples;
-use strata_http::openapi::reference::{BASE, curl_of, markdown_index, resources};
+use strata_testing::api_reference::{EXAMPLE_ADDRESS, api_examples};
 use strata_testing::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use strata_testing::machine::{get, request};
-use strata_testing::pages::{between, page};
+use strata_testing::pages::page;
 use strata_types::request::Format;
 
 use super::console::Demo;
-
-#[test]
-fn pages_match_the_document() {
-    let rendered = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
-    std::fs::create_dir_all(&rendered).expect("a directory");
-    let mut outdated = Vec::new();
-    for resource in resources() {
-        let path = format!("docs/reference/api/{}.md", resource.name);
-        let expected = resource.markdown();
-        std::fs::write(rendered.join(format!("{}.md", resource.name)), &expected).expect("written");
-        if page(&path) != expected {
-            outdated.push(path);
-        }
-    }
-    assert!(outdated.is_empty(), "{outdated:?} should be as in {}", rendered.display());
-    let expected = markdown_index();
-    let index = between("docs/reference/api/index.md", "<!-- operations:begin -->\n", "<!-- operations:end -->");
-    assert!(index == expected.trim(), "the table of operations should be:\n\n{expected}");
-}
 
 /// Examples of responses that are longer than what they show.
 const EXCERPTS: [&str; 2] = ["getMetrics", "getOpenApi"];
@@ -162,7 +141,7 @@ fn examples_are_what_the_service_responds() {
     let session = session.split(';').next().expect("a value").to_owned();
     let environment = [("TOKEN", demo.printed("TOKEN=").to_owned()), ("SESSION", session)];
     let mut values = Values(vec![
-        (BASE.to_owned(), base.clone()),
+        (EXAMPLE_ADDRESS.to_owned(), base.clone()),
         (OUTSIDE.to_owned(), outside.url("")),
         (PASSWORD.to_owned(), password),
     ]);
@@ -170,8 +149,8 @@ fn examples_are_what_the_service_responds() {
     let text = page("src/http/openapi/examples.json");
     let mut documented: Vec<Value> = serde_json::from_str(&text).expect("JSON");
     let mut wrong = Vec::new();
-    for (example, documented) in examples().iter().zip(&mut documented) {
-        let id = &example.operation;
+    for (example, documented) in api_examples().iter().zip(&mut documented) {
+        let id = example.operation;
         let is_webhook = id == "newVersion";
         let part = if is_webhook { "body" } else { "response" };
         let expected = documented[part].take();
@@ -182,14 +161,14 @@ fn examples_are_what_the_service_responds() {
                 let received = outside.received().into_iter().find(|received| received.method == "POST");
                 received.map_or(Value::Null, |received| serde_json::from_slice(&received.body).expect("JSON"))
             } else {
-                output(&values.to_actual(&curl_of(example).expect("an operation")), &environment)
+                output(&values.to_actual(example.command.as_ref().expect("an operation")), &environment)
             };
             let actual = serde_json::from_str(&values.to_documented(&actual.to_string())).expect("JSON");
-            settled = match EXCERPTS.contains(&id.as_str()) && is_excerpt(&expected, &actual) {
+            settled = match EXCERPTS.contains(&id) && is_excerpt(&expected, &actual) {
                 true => expected.clone(),
                 false => values.settled("", &expected, &actual),
             };
-            let may_change = ["newVersion", "viewWebhook", "listDeliveries", "getUsage"].contains(&id.as_str());
+            let may_change = ["newVersion", "viewWebhook", "listDeliveries", "getUsage"].contains(&id);
             if settled == expected || !may_change {
                 break;
             }
@@ -212,9 +191,10 @@ fn response_examples_of_all_formats_are_real() {
     let demo = Demo::start(&[]);
     let (_, document) = get(&format!("{}/openapi.json", demo.server.base_url), None);
     let document: Value = serde_json::from_str(&document).expect("JSON");
-    let example = examples().iter().find(|example| example.operation == "readDataset").expect("an example");
+    let examples = api_examples();
+    let example = examples.iter().find(|example| example.operation == "readDataset").expect("an example");
     for format in Format::ALL.into_iter().filter(|format| *format != Format::Parquet) {
-        let command = curl_of(example).expect("an operation").replace(BASE, &demo.server.base_url);
+        let command = example.command.as_ref().expect("an operation").replace(EXAMPLE_ADDRESS, &demo.server.base_url);
         let command = command.replace('?', &format!("?pretty=false&format={}&", format.name()));
         let content = &document["components"]["responses"]["Entities"]["content"][format.content_type()];
         assert_eq!(output(&command, &[]), content["example"], "{format:?}");

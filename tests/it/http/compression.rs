@@ -3,7 +3,6 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use strata_encode::ContentCoding;
 use strata_reference::coding::decoded;
 use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,7 +125,6 @@ async fn the_client_chooses_the_coding() {
         assert_eq!((answer.status, answer.header("content-encoding")), (200, coding), "{accepted:?}");
         varies(&answer);
     }
-    assert_eq!(ContentCoding::ALL.map(ContentCoding::name), ["identity", "gzip", "br", "zstd"]);
 }
 
 #[tokio::test]
@@ -216,16 +214,13 @@ async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
     service.import("Noise", &text).await;
     let file = service.version_files().remove(0);
     let whole = std::fs::read(&file).expect("read");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
+    let listening = service.listen().await;
 
     for (coding, damaged) in [("zstd", false), ("zstd", true), ("gzip", true), ("br", true)] {
         // A small buffer, so that the service has to wait for what it sends to be read.
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(32 << 10).expect("a small buffer");
-        let mut connection = socket.connect(address).await.expect("a connection");
+        let mut connection = socket.connect(listening.address).await.expect("a connection");
         let request = format!(
             "GET /api/1/noise/v1?format=jsonl HTTP/1.1\r\nHost: test\r\nAccept-Encoding: {coding}\r\n\
              Connection: close\r\n\r\n"
@@ -258,6 +253,5 @@ async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
             assert!(decoded(coding, &body) == text.as_bytes());
         }
     }
-    drop(stop);
-    server.await.expect("ended").expect("ended well");
+    listening.stop().await;
 }

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use strata_service::App;
 use strata_testing::catalog::execute;
 use strata_testing::{Answer, TestService};
 
@@ -194,8 +193,7 @@ async fn a_change_by_another_process_shows_soon() {
     let service = TestService::start().await;
     service.get("/api/1/some/active").await.is_error(404);
     // Another service on the same data, as another process is.
-    let other = App::open(service.app.config()).await.expect("the service opens");
-    let other = TestServiceOf(&service, other);
+    let other = TwoProcesses { asked: &service, importing: service.reopened().await };
     other.import("[{\"v\":1}]").await;
     other.shows(200, "[{\"v\":1}]").await;
     other.import("[{\"v\":2}]").await;
@@ -206,33 +204,22 @@ async fn a_change_by_another_process_shows_soon() {
     other.shows(410, "frozen").await;
 }
 
-/// A service and another one on the same data.
-struct TestServiceOf<'a>(&'a TestService, App);
+/// A service, and another process on the same data.
+struct TwoProcesses<'a> {
+    asked: &'a TestService,
+    importing: TestService,
+}
 
-impl TestServiceOf<'_> {
-    /// Imports by the other one.
+impl TwoProcesses<'_> {
     async fn import(&self, text: &str) {
-        let source = tempfile::NamedTempFile::new_in(self.0.directory()).expect("a temporary file");
-        std::fs::write(source.path(), text).expect("written");
-        let request = strata_service::ImportRequest {
-            source: source.path().to_string_lossy().into_owned(),
-            name: "Some".to_owned(),
-            owner_email: strata_testing::OWNER.to_owned(),
-            about: strata_types::dataset::About::default(),
-            private: false,
-            format: None,
-            records_path: None,
-            publish_query: false,
-            infer_types: false,
-        };
-        self.1.refreshes().import(request, std::sync::Arc::default()).await.expect("imported");
+        self.importing.import("Some", text).await;
     }
 
     /// Waits until the first one answers so.
     async fn shows(&self, status: u16, text: &str) {
         let shown = async {
             loop {
-                let answer = self.0.get("/api/1/some/active?pretty=0").await;
+                let answer = self.asked.get("/api/1/some/active?pretty=0").await;
                 if answer.status == status && answer.text().contains(text) {
                     return;
                 }

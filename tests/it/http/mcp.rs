@@ -4,9 +4,10 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use strata_config::{HostNames, PublicUrl};
-use strata_http::params::PARAMETERS;
+use strata_testing::agents::{LIST_TOOLS, listed_tools, tool_names};
 use strata_testing::entities::{EXACT, entities};
-use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
+use strata_testing::machine::{Machine, Server, get, one_json_line, request, succeeded};
+use strata_testing::openapi::Document;
 use strata_testing::owned::{Owned, log_in, parsed};
 use strata_testing::pages::{between, check_table};
 use strata_testing::scripts::{tool, tools_file};
@@ -89,8 +90,14 @@ fn the_official_client_reads_edits_and_is_refused() {
         r#"{"id":"a1","change_type":"added","source":"","v1":null,"v2":{"k":"c"},"field_diffs":[]}]}"#,
     );
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
-    let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
-    let tools: Vec<&str> = strata_http::mcp::names().collect();
+    let document = get(&format!("{}/openapi.json", server.base_url), None).1;
+    let document = Document(serde_json::from_str(&document).expect("JSON"));
+    let parameters: Vec<String> = document.read_parameters().into_iter().map(|parameter| parameter.name).collect();
+    let headers = format!(
+        "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+         Authorization: Bearer {token}\r\n"
+    );
+    let tools = listed_tools(&request("POST", &format!("{}/mcp", server.base_url), &headers, LIST_TOOLS).1);
     let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
     let mut script = tool("python");
     script.arg(tools_file("agents.py")).args([&server.base_url, token, &id, "world-countries", &expects]);
@@ -720,7 +727,9 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
         json!(vec!["a.b"; 1_001]),
     ];
     let mut failures = 0;
-    for tool in strata_http::mcp::names() {
+    let tools = tool_names(&owned.service, &format!("Bearer {}", owned.token)).await;
+    let read_parameters = Document::of(&owned.service).await.read_parameters();
+    for tool in tools.iter().map(String::as_str) {
         let names = [
             "dataset_id",
             "version",
@@ -740,7 +749,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
             "details",
             "positions",
         ];
-        let parameters = PARAMETERS.iter().map(|parameter| parameter.name);
+        let parameters = read_parameters.iter().map(|parameter| parameter.name.as_str());
         for name in names.into_iter().chain(parameters.filter(|_| ["read", "explain"].contains(&tool))) {
             for value in &values {
                 let mut arguments = json!({"dataset_id": id});
@@ -815,7 +824,8 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
     assert!(wrong.text().contains("-32600") && wrong.text().contains("Invalid body"), "{}", wrong.text());
     // Every series is there before the first call.
     let metrics = owned.service.get("/metrics").await.text().to_owned();
-    for tool in strata_http::mcp::names().chain(["none"]) {
+    let tools = tool_names(&owned.service, &format!("Bearer {}", owned.token)).await;
+    for tool in tools.iter().map(String::as_str).chain(["none"]) {
         let series = format!("strata_tool_calls_total{{tool=\"{tool}\",outcome=\"left\"}} ");
         assert!(metrics.contains(&series), "{series}");
     }

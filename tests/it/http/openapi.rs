@@ -6,7 +6,6 @@ use std::path::Path;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::Value;
-use strata_http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
 use strata_testing::machine::{Machine, Server, one_json_line, succeeded};
 use strata_testing::openapi::{Document, MANAGED};
 use strata_testing::pages::between;
@@ -16,11 +15,6 @@ use strata_types::request::Format;
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}";
 const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt";
-
-/// A value in a URL, encoded.
-fn encoded(name: &str, value: &str) -> String {
-    form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
-}
 
 #[tokio::test]
 async fn the_document_is_valid_openapi_and_its_examples_are_valid_by_its_schemas() {
@@ -113,51 +107,6 @@ async fn names_and_schedules_are_bounded_as_the_service_checks_them() {
 }
 
 #[tokio::test]
-async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_and_no_other() {
-    let service = TestService::start().await;
-    let document = Document::of(&service).await;
-    for path in [READ, READ_ALT] {
-        let described = document.parameters(path, "query");
-        let names: Vec<&str> = described.iter().map(|parameter| parameter["name"].as_str().expect("a name")).collect();
-        let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
-        assert_eq!(names, registered, "{path}");
-        for (described, parameter) in described.into_iter().zip(&PARAMETERS) {
-            is_described(described, parameter);
-        }
-        assert_eq!(document.parameters(path, "path").len(), 3);
-    }
-}
-
-/// That the document says of a parameter what the registry says.
-fn is_described(described: &Value, parameter: &Parameter) {
-    let name = parameter.name;
-    assert_eq!(described["description"], parameter.documentation, "{name}");
-    assert_eq!(described["required"], false, "{name}");
-    let (value, explode) = match parameter.repetition {
-        Repetition::Single => (&described["schema"], Value::Null),
-        Repetition::Repeat => (&described["schema"]["items"], true.into()),
-        Repetition::List => (&described["schema"]["items"], false.into()),
-    };
-    assert_eq!(described["explode"], explode, "{name}");
-    let (value_type, names) = match parameter.kind {
-        ParameterKind::Boolean => ("boolean", None),
-        ParameterKind::WholeNumber => ("integer", None),
-        ParameterKind::OneOf(names) => ("string", Some(Value::from(names))),
-        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
-            ("string", None)
-        }
-    };
-    assert_eq!(value["type"], value_type, "{name}");
-    assert_eq!(value.get("enum"), names.as_ref(), "{name}");
-    let default = match &value["default"] {
-        Value::Null => "none".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    assert_eq!(default, parameter.default_text.replace("all", "none"), "{name}");
-}
-
-#[tokio::test]
 async fn every_path_is_there_and_takes_the_methods_that_are_described() {
     let service = TestService::start().await;
     service.load_fixtures().await;
@@ -240,32 +189,6 @@ async fn the_page_names_every_header_of_the_service_that_an_answer_may_have() {
         .filter(|name| !held.contains(&format!("`{name}`")))
         .collect();
     assert_eq!(missing, [""; 0]);
-}
-
-#[tokio::test]
-async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_others() {
-    let service = TestService::start().await;
-    service.load_fixtures().await;
-    let document = Document::of(&service).await;
-    let mut path = READ.to_owned();
-    for parameter in document.parameters(READ, "path") {
-        let example = parameter["example"].as_str().map_or_else(|| parameter["example"].to_string(), str::to_owned);
-        path = path.replace(&format!("{{{}}}", parameter["name"].as_str().expect("a name")), &example);
-    }
-    let examples: BTreeMap<&str, String> = PARAMETERS
-        .iter()
-        .filter_map(|parameter| Some((parameter.name, encoded(parameter.name, parameter.example?))))
-        .collect();
-    let all = examples.values().cloned().collect::<Vec<_>>().join("&");
-    // A seed is one of a sample.
-    let alone =
-        examples.into_iter().map(|(name, query)| if name == "seed" { format!("{query}&sample=9") } else { query });
-    for query in alone.chain([all]) {
-        let answer = service.get(&format!("{path}?{query}")).await;
-        assert_eq!(answer.status, 200, "{query}: {}", String::from_utf8_lossy(&answer.body));
-        let total = answer.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
-        assert!(total.is_some_and(|total| total > 0), "{query} finds nothing");
-    }
 }
 
 /// What schemathesis and the service made of each other.

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use strata_http as http;
 use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -332,13 +331,10 @@ async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_wh
     assert!(length > 5 << 20, "{length}");
     let file = service.export_files().pop_first().expect("a file");
 
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(http::serve(service.app.clone(), listener, stopped));
+    let listening = service.listen().await;
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(16 << 10).expect("a small buffer");
-    let mut connection = socket.connect(address).await.expect("a connection");
+    let mut connection = socket.connect(listening.address).await.expect("a connection");
     let request = format!("GET {uri} HTTP/1.1\r\nHost: test\r\nRange: bytes=1-\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).await.expect("sent");
     let mut read = vec![0; 1_000];
@@ -350,8 +346,7 @@ async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_wh
     ended.expect("the connection ends").expect("it ends well");
     let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
     assert!(read[head..] == body[1..], "{} of {length}", read.len() - head);
-    drop(stop);
-    server.await.expect("ended").expect("ended well");
+    listening.stop().await;
 }
 
 #[tokio::test]

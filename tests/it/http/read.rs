@@ -3,7 +3,6 @@
 use axum::http::HeaderMap;
 use strata_config::StoreUrl;
 use strata_reference::Value;
-use strata_service::{ImportError, RefreshError};
 use strata_testing::pages::page;
 use strata_testing::{Answer, FIXTURE_FILES, TestService, files, fixture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -69,10 +68,9 @@ async fn every_fixture_is_served_as_the_reference_writes_it() {
 
     // A second start finds everything there.
     let again = service.load_fixtures().await;
-    let ids = |datasets: &[strata_service::DemoDataset]| -> Vec<_> {
-        datasets.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect()
-    };
-    assert_eq!(ids(&again), ids(&loaded));
+    let ids: Vec<_> = loaded.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect();
+    let ids_again: Vec<_> = again.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect();
+    assert_eq!(ids_again, ids);
 }
 
 #[tokio::test]
@@ -304,16 +302,13 @@ async fn a_body_that_fails_midway_cuts_the_connection() {
     service.import("Some", &large(24 << 20)).await;
     let file = service.version_files().remove(0);
     let whole = std::fs::read(&file).expect("read");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
+    let listening = service.listen().await;
 
     for damage in ["none", "deleted", "truncated"] {
         // A small buffer, so that the service has to wait for what it sends to be read.
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(32 << 10).expect("a small buffer");
-        let mut connection = socket.connect(address).await.expect("a connection");
+        let mut connection = socket.connect(listening.address).await.expect("a connection");
         connection
             .write_all(b"GET /api/1/some/v1?format=jsonl HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
             .await
@@ -337,8 +332,7 @@ async fn a_body_that_fails_midway_cuts_the_connection() {
         let tail = String::from_utf8_lossy(&read[read.len() - 300..]).into_owned();
         assert!(!tail.contains("versions/") && !tail.contains("storage"), "{tail}");
     }
-    drop(stop);
-    server.await.expect("ended").expect("ended well");
+    listening.stop().await;
 }
 
 #[tokio::test]
@@ -348,7 +342,7 @@ async fn an_import_that_fails_leaves_nothing() {
         let service = &service;
         async move {
             let error = service.try_import(name, false, text).await.expect_err("refused");
-            assert!(matches!(error, ImportError::Refresh(RefreshError::Source(_))), "{error:?}");
+            assert!(format!("{error:?}").starts_with("Refresh(Source("), "{error:?}");
             error.to_string()
         }
     };
@@ -377,7 +371,7 @@ async fn an_import_that_fails_leaves_nothing() {
         service.get("/api/1/some/v2").await.is_error(404);
     }
     let error = service.try_import("Some", true, b"[]").await.expect_err("it is public");
-    assert!(matches!(error, ImportError::NotPrivate), "{error:?}");
+    assert_eq!(format!("{error:?}"), "NotPrivate");
     // No number was taken.
     assert_eq!(service.import("Some", "[]").await.version.get(), 2);
     service.get("/api/1/some/active").await.is("[]");

@@ -10,7 +10,6 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use strata_config::{Config, TrustedProxies};
-use strata_service::{Clock, Moment};
 use strata_testing::catalog::execute;
 use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,17 +18,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[derive(Clone, Default)]
 pub(super) struct TestClock(pub(super) Arc<AtomicU64>);
 
-impl Clock for TestClock {
-    fn now(&self) -> Moment {
-        let elapsed = Duration::from_secs(self.0.load(Ordering::Relaxed));
-        Moment { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
-    }
-}
-
 /// A service that allows this many requests.
 pub(super) async fn limited(public: u64, private: u64) -> (TestService, TestClock) {
     let clock = TestClock::default();
-    let service = TestService::clocked(clock.clone(), |config| limit(config, public, private)).await;
+    let seconds = clock.0.clone();
+    let elapsed = move || Duration::from_secs(seconds.load(Ordering::Relaxed));
+    let service = TestService::timed_by(elapsed, |config| limit(config, public, private)).await;
     (service, clock)
 }
 
@@ -222,12 +216,9 @@ async fn over_a_connection_the_peer_is_the_client() {
     });
     let service = service.await;
     two_datasets(&service).await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(strata_http::serve(service.app.clone(), listener, stopped));
+    let listening = service.listen().await;
     let get = async |headers: &str| {
-        let mut connection = tokio::net::TcpStream::connect(address).await.expect("a connection");
+        let mut connection = tokio::net::TcpStream::connect(listening.address).await.expect("a connection");
         let request = format!("GET /api/1/open/v1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
         connection.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
@@ -247,8 +238,7 @@ async fn over_a_connection_the_peer_is_the_client() {
     assert!(refused.starts_with("http/1.1 429 ") && refused.contains("retry-after: "), "{refused}");
     let other = get("X-Forwarded-For: 203.0.113.9\r\n").await;
     assert!(other.starts_with("http/1.1 200 ") && other.contains("x-ratelimit-remaining: 1\r\n"), "{other}");
-    drop(stop);
-    server.await.expect("ended").expect("ended well");
+    listening.stop().await;
 }
 
 // ---- the order of the checks ----

@@ -15,13 +15,11 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use strata_http::server::serve_router;
-use strata_service::{App, Clock, ImportProgress, ImportRequest, Imported, Moment};
 use strata_testing::machine::get;
 use strata_testing::pages::page;
 use strata_testing::scripts::tool;
-use strata_testing::{FIXTURE_FILES, FIXTURES, OWNER, TestService, serving};
-use strata_types::path::Path as FieldPath;
+use strata_testing::serving::serve;
+use strata_testing::{FIXTURE_FILES, FIXTURES, ImportedSource, TestService};
 
 const PAGE: &str = "docs/guides/client-code.md";
 
@@ -42,17 +40,16 @@ struct LateClock {
     refused: Arc<OnceLock<Instant>>,
 }
 
-impl Clock for LateClock {
-    fn now(&self) -> Moment {
+impl LateClock {
+    fn elapsed(&self) -> Duration {
         let late = if self.is_late.load(Ordering::SeqCst) { Duration::from_millis(58_500) } else { Duration::ZERO };
-        let elapsed = late + self.refused.get().map(Instant::elapsed).unwrap_or_default();
-        Moment { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
+        late + self.refused.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
 /// What stands between a program and the service.
 struct Trouble {
-    app: App,
+    service: Arc<TestService>,
     clock: LateClock,
     /// The next version of the dataset.
     source: PathBuf,
@@ -95,28 +92,14 @@ async fn trouble(State(trouble): State<Arc<Trouble>>, request: Request, next: Ne
 
 impl Trouble {
     async fn publish(&self) {
-        let published = import(&self.app, "Earthquakes", &self.source, None, false).await;
+        let source = ImportedSource::new("Earthquakes", self.source.to_str().expect("UTF-8"));
+        let published = self.service.import_source(source).await.expect("imported");
         assert_eq!(published.version.get(), 2);
     }
 
     fn takes_a_cut(&self) -> bool {
         self.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
-}
-
-async fn import(app: &App, name: &str, source: &Path, records_path: Option<&str>, private: bool) -> Imported {
-    let request = ImportRequest {
-        source: source.to_string_lossy().into_owned(),
-        name: name.to_owned(),
-        owner_email: OWNER.to_owned(),
-        about: strata_types::dataset::About::default(),
-        private,
-        format: None,
-        records_path: records_path.map(|path| FieldPath::parse(path).expect("a path")),
-        publish_query: false,
-        infer_types: false,
-    };
-    app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("imported")
 }
 
 /// The datasets of the demo that the programs read, under their ids; the others are empty. Gives the key of the private
@@ -128,8 +111,12 @@ async fn load(service: &TestService) -> String {
     for (name, file, records_path) in FIXTURE_FILES {
         let is_read = ["Earthquakes", "Palmer Penguins"].contains(&name);
         let source = if is_read { Path::new(FIXTURES).join(file) } else { empty.clone() };
-        let records_path = records_path.filter(|_| is_read);
-        key = import(&service.app, name, &source, records_path, name == "Palmer Penguins").await.private_key;
+        let source = ImportedSource {
+            private: name == "Palmer Penguins",
+            records_path: records_path.filter(|_| is_read),
+            ..ImportedSource::new(name, source.to_str().expect("UTF-8"))
+        };
+        key = service.import_source(source).await.expect("imported").private_key;
     }
     key.expect("the last one is private").expose().to_owned()
 }
@@ -170,12 +157,19 @@ fn recipe(language: &str) -> (String, String) {
 /// Runs the program of a language, which is called by this command with a file of this name.
 async fn check(language: &str, mut command: Command, file: &str) {
     let clock = LateClock::default();
-    let service = TestService::clocked(clock.clone(), |config| config.limits.public_per_minute = READS as u64).await;
+    let counted = clock.clone();
+    let service = TestService::timed_by(
+        move || counted.elapsed(),
+        |config| {
+            config.limits.public_per_minute = READS as u64;
+        },
+    );
+    let service = Arc::new(service.await);
     let key = load(&service).await;
     let source = service.directory().join("next.json");
     std::fs::write(&source, "[{\"properties\":{\"mag\":9.9,\"place\":\"nowhere\"}}]").expect("written");
     let trouble_made = Arc::new(Trouble {
-        app: service.app.clone(),
+        service: service.clone(),
         clock: clock.clone(),
         source,
         was_busy: AtomicBool::default(),
@@ -183,10 +177,7 @@ async fn check(language: &str, mut command: Command, file: &str) {
         cuts: AtomicUsize::new(CUTS),
         seen: Mutex::default(),
     });
-    let router = strata_http::router(service.app.clone()).layer(from_fn_with_state(trouble_made.clone(), trouble));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(router, listener, serving::limits(), std::future::pending::<()>(), |_| ()));
+    let address = serve(service.router().layer(from_fn_with_state(trouble_made.clone(), trouble))).await;
 
     let (program, expected) = recipe(language);
     let directory = tempfile::tempdir().expect("a directory");

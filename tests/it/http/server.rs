@@ -4,26 +4,18 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::routing::get;
 use futures::future::join_all;
-use futures::{StreamExt, stream};
 use serde_json::json;
 use strata_config::{Config, Networks};
-use strata_http::server::{ServerLimits, serve};
-use strata_service::{App, Load};
 use strata_testing::binary::Binary;
 use strata_testing::loopback_server::{LoopbackServer, ok};
 use strata_testing::owned::{Owned, parsed};
-use strata_testing::serving::{limits, slow, start};
+use strata_testing::service::ListeningService;
 use strata_testing::{Log, TestService, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::oneshot;
+use tokio::net::{TcpSocket, TcpStream};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
 const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
@@ -38,40 +30,26 @@ fn large() -> String {
 /// A service with that dataset, listening.
 struct Listening {
     service: TestService,
-    address: SocketAddr,
-    _shutdown: oneshot::Sender<()>,
+    server: ListeningService,
 }
 
 impl Listening {
     async fn start(change: impl FnOnce(&mut Config)) -> Listening {
         let service = TestService::configured(change).await;
         service.import("Large", &large()).await;
-        let (address, shutdown) = listen(service.app.clone()).await;
-        Listening { service, address, _shutdown: shutdown }
-    }
-
-    fn load(&self) -> Load {
-        self.service.app.load()
+        Listening { server: service.listen().await, service }
     }
 
     /// An export of which nothing but the head is read, over a connection that buffers little.
     async fn slow_export(&self) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4_096).expect("a size");
-        let mut connection = socket.connect(self.address).await.expect("a connection");
+        let mut connection = socket.connect(self.server.address).await.expect("a connection");
         connection.write_all(request(EXPORT).as_bytes()).await.expect("sent");
         let head = head(&mut connection).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         connection
     }
-}
-
-async fn listen(app: App) -> (SocketAddr, oneshot::Sender<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (shutdown, is_shutdown) = oneshot::channel::<()>();
-    tokio::spawn(async move { serve(app, listener, is_shutdown).await.expect("no failure") });
-    (address, shutdown)
 }
 
 fn request(target: &str) -> String {
@@ -95,14 +73,14 @@ async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
     for _ in 0..3 {
         connections.push(listening.slow_export().await);
     }
-    assert_eq!(listening.load().streams, 3);
-    eventually("bytes wait", async || listening.load().buffered_bytes > 0).await;
+    assert_eq!(listening.service.app.load().streams, 3);
+    eventually("bytes wait", async || listening.service.app.load().buffered_bytes > 0).await;
     drop(connections);
-    eventually("all is given back", async || listening.load() == Load::default()).await;
+    eventually("all is given back", async || listening.service.is_idle()).await;
     // Nothing is left that could move on.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(listening.load(), Load::default());
+        assert!(listening.service.is_idle());
     }
 }
 
@@ -129,12 +107,12 @@ async fn a_refresh_that_has_come_is_made_though_its_client_leaves_at_once() {
             entity.len()
         )
     };
-    let (address, _shutdown) = listen(owned.service.app.clone()).await;
+    let listening = owned.service.listen().await;
     for round in 0..10 {
         for (id, request, before) in
             [(pushed, push(10), 2 * round), (pushed, push(1 << 20), 2 * round + 1), (pinged, ping.clone(), round)]
         {
-            let mut connection = TcpStream::connect(address).await.expect("a connection");
+            let mut connection = TcpStream::connect(listening.address).await.expect("a connection");
             connection.write_all(request.as_bytes()).await.expect("sent");
             let _half = match round % 2 {
                 0 => None,
@@ -165,7 +143,7 @@ async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waitin
     }
     // All have stopped: nothing is encoded any more.
     eventually("the streams are all that is left", async || {
-        listening.load().units == 0 && listening.load().streams == READERS
+        listening.service.app.load().units == 0 && listening.service.app.load().streams == READERS
     })
     .await;
     // The budget, and for each reader what its connection takes (up to 128 KiB, then no more units) and a unit ahead of
@@ -174,7 +152,7 @@ async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waitin
     for _ in 0..10 {
         let answer = listening.service.get(PAGE).await;
         assert_eq!((answer.status, &answer.body), (200, &page.body));
-        let load = listening.load();
+        let load = listening.service.app.load();
         assert!(load.buffered_bytes <= most && load.ahead_bytes <= BUDGET, "{load:?}");
     }
     let answer = listening.service.get(EXPORT).await;
@@ -202,114 +180,6 @@ fn dechunked(mut rest: &[u8]) -> Vec<u8> {
             return body;
         }
     }
-}
-
-#[tokio::test]
-async fn an_answer_that_takes_too_long_is_cut() {
-    let routes = Router::new().route(
-        "/",
-        get(async || {
-            let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"first"))]);
-            Body::from_stream(first.chain(stream::pending()))
-        }),
-    );
-    let limits = ServerLimits { answer: Duration::from_millis(50), ..limits() };
-    let address = start(routes, limits).await;
-    let mut connection = TcpStream::connect(address).await.expect("a connection");
-    connection.write_all(request("/").as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.expect("the server ends it");
-    assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "without a final chunk: {answer}");
-}
-
-#[tokio::test]
-async fn an_http2_client_that_opens_no_window_is_cut_too() {
-    let (held, is_dropped) = oneshot::channel::<()>();
-    let held = Arc::new(Mutex::new(Some(held)));
-    let routes = Router::new().route(
-        "/",
-        get(async move || {
-            let held = held.lock().expect("not poisoned").take();
-            Body::from_stream(stream::repeat_with(move || {
-                let _held = &held;
-                Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
-            }))
-        }),
-    );
-    let short = Duration::from_millis(50);
-    let address = start(routes, ServerLimits { answer: short, write_stall: short, ..limits() }).await;
-    let mut connection = TcpStream::connect(address).await.expect("a connection");
-    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
-    // SETTINGS with an initial window of 0, then HEADERS on stream 1: GET, http, /.
-    connection.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]).await.expect("sent");
-    connection.write_all(&[0, 0, 3, 1, 0x5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("sent");
-    assert!(is_dropped.await.is_err(), "the body is dropped");
-    drop(connection);
-}
-
-// ---- connections ----
-
-#[tokio::test]
-async fn idle_connections_make_room_and_busy_ones_stay() {
-    let (handler, was_started, finish) = slow();
-    let routes = Router::new().route("/whole", get(async || "whole")).route("/slow", handler);
-    let address = start(routes, ServerLimits { connections: 3, ..limits() }).await;
-    let mut busy = TcpStream::connect(address).await.expect("a connection");
-    busy.write_all(request("/slow").as_bytes()).await.expect("sent");
-    was_started.await.expect("the handler runs");
-    // One that has had its answer, and one that has sent nothing at all.
-    let mut idle = TcpStream::connect(address).await.expect("a connection");
-    idle.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
-    head(&mut idle).await;
-    let silent = TcpStream::connect(address).await.expect("a connection");
-
-    // More of them than were idle, all at once.
-    let newcomers = (0..4).map(|_| async {
-        let mut connection = TcpStream::connect(address).await.expect("a connection");
-        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
-        head(&mut connection).await;
-        connection
-    });
-    let served = join_all(newcomers).await;
-    assert_eq!(served.len(), 4);
-    finish.send(()).expect("the handler waits");
-    let mut answer = String::new();
-    busy.read_to_string(&mut answer).await.expect("the answer");
-    assert!(answer.ends_with("finished"), "{answer}");
-    drop((idle, silent));
-}
-
-#[test]
-fn every_limit_of_the_server_is_an_option() {
-    let server = strata_config::Server {
-        connections: 1,
-        connections_per_client: 8,
-        header_timeout_s: 2,
-        write_stall_s: 3,
-        answer_timeout_s: 4,
-        header_bytes: 8_192,
-        concurrent_streams: 5,
-        keep_alive_s: 6,
-        drain_s: 7,
-        drain_idle_s: 9,
-        ..strata_config::Server::default()
-    };
-    let seconds = Duration::from_secs;
-    let expected = ServerLimits {
-        connections: 1,
-        connections_per_client: 8,
-        trusted_proxies: server.trusted_proxies.clone(),
-        header_read_timeout: seconds(2),
-        body_bytes_per_s: 1_024,
-        write_stall: seconds(3),
-        answer: seconds(4),
-        header_bytes: 8_192,
-        concurrent_streams: 5,
-        keep_alive: seconds(6),
-        drain: seconds(7),
-        drain_idle: seconds(9),
-    };
-    assert_eq!(ServerLimits::from(&Config { server, ..Config::default() }), expected);
 }
 
 // ---- heavy queries ----
@@ -342,7 +212,7 @@ async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
     }
     assert!(heavy.iter().all(|answer| matches!(answer.status, 200 | 503)));
     assert!(light.iter().all(|answer| answer.status == 200));
-    assert_eq!(service.app.load(), Load::default());
+    assert!(service.is_idle());
     // With nobody in the way each of them is answered.
     assert_eq!(service.get("/api/1/large/v1/?keywords=dog&sort=text:desc&limit=2").await.status, 200);
 }
@@ -361,7 +231,7 @@ async fn streamed_answers_have_places_of_their_own() {
     assert_eq!(listening.service.get(PAGE).await.status, 200);
     assert_eq!(listening.service.get("/api/1/large/v1/?format=csv&limit=3").await.status, 200);
     drop(reader);
-    eventually("all is given back", async || listening.load() == Load::default()).await;
+    eventually("all is given back", async || listening.service.is_idle()).await;
     assert_eq!(listening.service.get(EXPORT).await.status, 200);
 }
 
@@ -382,7 +252,7 @@ async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
     assert!((1..exports.len()).contains(&refused), "{refused} of {}", exports.len());
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
     // Nothing is left of those that were refused.
-    eventually("all is given back", async || service.app.load() == Load::default()).await;
+    eventually("all is given back", async || service.is_idle()).await;
     assert_eq!(service.get("/api/1/large/v1/?format=parquet&offset=7").await.status, 200);
 }
 
@@ -410,43 +280,6 @@ async fn a_slow_request_is_logged_with_its_query_string_and_its_plan() {
     assert!(!access.to_string().contains("word7"), "{access}");
     assert_eq!(access["fields"]["path"], "/api/1/words/v1/");
     assert_eq!(access["fields"]["whole"], true);
-}
-
-/// Nobody asks such a body for its end.
-#[tokio::test]
-async fn a_streamed_body_whose_length_was_told_counts_as_whole_after_its_last_byte() {
-    let told = get(async || {
-        let parts = stream::iter(["half", "half"]).map(Ok::<_, std::io::Error>);
-        ([("content-length", "8")], Body::from_stream(parts))
-    });
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
-    let _default = tracing::subscriber::set_default(subscriber);
-    let address = start(Router::new().route("/told", told), limits()).await;
-    let mut connection = TcpStream::connect(address).await.expect("a connection");
-    connection.write_all(request("/told").as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.expect("an answer");
-    assert!(answer.ends_with("halfhalf"), "{answer}");
-    let access = || log.lines().into_iter().find(|line| line["fields"]["message"] == "request");
-    eventually("the access line", async || access().is_some()).await;
-    let line = access().expect("an access line");
-    assert_eq!((&line["fields"]["bytes"], &line["fields"]["whole"]), (&8.into(), &true.into()));
-}
-
-#[tokio::test]
-async fn the_text_of_a_failure_names_the_request() {
-    let routes = Router::new().route("/panic", get(async || -> &'static str { panic!("a secret reason") }));
-    let address = start(routes, limits()).await;
-    let mut connection = TcpStream::connect(address).await.expect("a connection");
-    connection.write_all(request("/panic").as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.expect("an answer");
-    let (head, text) = answer.split_once("\r\n\r\n").expect("an answer");
-    let head = head.to_lowercase();
-    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).expect("a header").to_owned();
-    assert!(text.ends_with(&format!(" Request ID: {}.", header("x-request-id: "))), "{text}");
-    assert_eq!(header("content-length: "), text.len().to_string());
 }
 
 #[tokio::test]

@@ -2,41 +2,24 @@
 //! `tests/run` installs), curl takes up a download where it was broken off.
 
 use std::ffi::OsStr;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use strata_http as http;
 use strata_testing::TestService;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use strata_testing::service::ListeningService;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/urls.py");
 
 /// A service on a port of its own.
 struct Served {
     service: TestService,
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    server: JoinHandle<Result<(), http::ServeError>>,
+    listening: ListeningService,
 }
 
 async fn served() -> Served {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let (stop, stopped) = oneshot::channel();
-    let app = service.app.clone();
-    let server = tokio::spawn(async move { http::serve(app, listener, stopped).await });
-    Served { service, address, stop, server }
-}
-
-impl Served {
-    async fn ends(self) {
-        drop(self.stop);
-        self.server.await.expect("ended").expect("ended well");
-    }
+    Served { listening: service.listen().await, service }
 }
 
 /// A program's output, and that it ended well; no proxy between it and the service.
@@ -72,13 +55,13 @@ async fn the_tools_read_an_export_by_its_url() {
         let direct = served.service.get(&format!("/api/{query}")).await;
         let file = files.path().join("direct.parquet");
         std::fs::write(&file, &direct.body).expect("written");
-        let url = format!("http://{}/api/{query}", served.address);
+        let url = format!("http://{}/api/{query}", served.listening.address);
         let output = run(&python, &[SCRIPT.as_ref(), url.as_ref(), file.as_ref()]).await;
         let tools = ["DuckDB", "Polars, read", "Polars, scanned", "PyArrow, in parts", "PyArrow, whole"];
         let expected = tools.map(|tool| format!("{tool}: {rows} rows, {columns} columns\n")).concat();
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{query}");
     }
-    served.ends().await;
+    served.listening.stop().await;
 }
 
 #[tokio::test]
@@ -87,7 +70,7 @@ async fn curl_takes_up_a_download_where_it_was_broken_off() {
     let direct = served.service.get("/api/3/earthquakes/v1/?format=parquet").await.body;
     let files = tempfile::tempdir().expect("a temporary directory");
     let file = files.path().join("resumed.parquet");
-    let url = format!("http://{}/api/3/earthquakes/v1/?format=parquet", served.address);
+    let url = format!("http://{}/api/3/earthquakes/v1/?format=parquet", served.listening.address);
     for held in [0, 1, direct.len() / 3, direct.len() - 1] {
         std::fs::write(&file, &direct[..held]).expect("written");
         let (shown, path) = ("%{http_code} %{size_download}", file.to_str().expect("text"));
@@ -96,13 +79,13 @@ async fn curl_takes_up_a_download_where_it_was_broken_off() {
         let status = if held == 0 { 200 } else { 206 };
         assert_eq!(String::from_utf8_lossy(&printed), format!("{status} {}", direct.len() - held));
     }
-    served.ends().await;
+    served.listening.stop().await;
 }
 
 #[tokio::test]
 async fn curl_decodes_what_it_asks_for() {
     let served = served().await;
-    let url = format!("http://{}/api/1/world-countries/v1/?limit=200", served.address);
+    let url = format!("http://{}/api/1/world-countries/v1/?limit=200", served.listening.address);
     let plain = curl(&[&url]).await.stdout;
     let decoded = curl(&["--compressed", &url]).await.stdout;
     assert!(plain == decoded && plain.len() > 100_000);
@@ -112,5 +95,5 @@ async fn curl_decodes_what_it_asks_for() {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
     assert!(length.trim().parse::<usize>().expect("a number") < plain.len() / 3, "{head}");
     assert!(head.contains("content-encoding: gzip") && head.contains("vary: "), "{head}");
-    served.ends().await;
+    served.listening.stop().await;
 }

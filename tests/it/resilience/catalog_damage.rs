@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use strata_config::Config;
-use strata_service::{App, CheckDepth, Finding, OnDamage};
+use strata_testing::TestService;
+use strata_testing::catalog::integrity;
 use strata_testing::machine::{Machine, failed, succeeded};
+use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
 use strata_testing::owned::{Owned, parsed};
 
 /// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
@@ -24,39 +25,28 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     }
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
-    let files = strata_service::BackupFiles::LinkedWherePossible;
-    owned.service.app.maintenance().backup(&to, files, OnDamage::End, &mut |_| {}).await.expect("a backup");
+    owned.service.backup(&to, BackupKind::Linked).await.expect("a backup");
     fs::read(to.join("catalog.sqlite")).expect("the catalog")
 }
 
 /// What a check of a service on this catalog says: its findings, or why it could not be made.
 async fn check(directory: &Path) -> Vec<String> {
-    let mut config = Config::default();
-    config.data.directory = directory.to_owned();
-    let app = match App::open(&config).await {
-        Ok(app) => app,
-        Err(error) => return vec![format!("{error:?}")],
+    let service = match TestService::open_data(directory).await {
+        Ok(service) => service,
+        Err(error) => return vec![error],
     };
     let mut told = Vec::new();
-    // The files are of no interest here.
-    let mut tell = |finding: &Finding| {
-        if let Finding::Catalog { reason } = finding {
-            told.push(reason.clone());
+    match service.try_check(Depth::Footers).await {
+        Ok(checked) => {
+            // The files are of no interest here.
+            let findings = checked.findings.into_iter().filter(|finding| finding.kind == FindingKind::Catalog);
+            told.extend(findings.map(|finding| finding.reason));
+            assert!(checked.damaged >= told.len() as u64);
         }
-    };
-    match app.maintenance().check(CheckDepth::Footers, &mut tell).await {
-        Ok(checked) => assert!(checked.damaged >= told.len() as u64),
         Err(error) => told.push(format!("{error:?}")),
     }
     // What `quick` leaves out.
-    let catalog = strata_catalog::Catalog::open(&config.catalog_url()).await;
-    match catalog {
-        Ok(catalog) => {
-            let checked = catalog.check_integrity(false, &mut |reason| told.push(reason)).await;
-            told.extend(checked.err().map(|error| format!("{error:?}")));
-        }
-        Err(error) => told.push(format!("{error:?}")),
-    }
+    told.extend(integrity(&service.app.config().catalog_url()).await);
     told
 }
 
@@ -124,7 +114,7 @@ async fn machine() -> (Machine, std::path::PathBuf) {
     let catalog = machine.path("strata-data/catalog.sqlite");
     // The last to close it moves what stands in the log into the file.
     let url = format!("sqlite://{}", catalog.display());
-    strata_catalog::Catalog::open(&url).await.expect("it opens").close().await;
+    assert_eq!(integrity(&url).await, Vec::<String>::new());
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
     (machine, catalog)
 }

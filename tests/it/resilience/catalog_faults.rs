@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use strata_catalog::Catalog;
+use strata_testing::catalog::integrity;
 use strata_testing::faultfs::FaultFs;
 use strata_testing::machine::{Machine, Server, succeeded};
 
@@ -286,11 +286,8 @@ impl World {
     /// The catalog and all files are, by the service's own check beside the server.
     async fn is_whole(&self, name: &str) {
         let catalog = self.machine.path("strata-data/catalog.sqlite");
-        let catalog = Catalog::open(&format!("sqlite://{}", catalog.display())).await.expect("it opens");
-        let mut told = Vec::new();
-        catalog.check_integrity(false, &mut |reason| told.push(reason)).await.expect("a check");
-        assert_eq!(told, Vec::<String>::new(), "{name}");
-        catalog.close().await;
+        let found = integrity(&format!("sqlite://{}", catalog.display())).await;
+        assert_eq!(found, Vec::<String>::new(), "{name}");
         let sum = succeeded(&self.machine.run(&["check", "--quick"]));
         assert!(sum.contains(" 0 damaged"), "{name}: {sum}");
     }

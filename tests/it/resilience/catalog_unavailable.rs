@@ -8,9 +8,8 @@ use axum::http::Request;
 use bytes::Bytes;
 use serde_json::json;
 use sqlx::SqliteConnection;
-use strata_catalog::Catalog;
 use strata_config::{CatalogUrl, Config};
-use strata_testing::catalog::{execute, lock};
+use strata_testing::catalog::{execute, integrity, lock};
 use strata_testing::owned::log_in;
 use strata_testing::postgres::Postgres;
 use strata_testing::{Answer, OWNER, TestService};
@@ -172,7 +171,7 @@ async fn reading_goes_on_while_another_process_locks_the_catalog_and_writing_is_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_not_recorded_while_the_catalog_was_locked_is_recorded_afterwards() {
     let owned = Owned::start(None).await;
-    let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
+    let catalog = owned.service.catalog().await;
     let user = catalog.user_by_email("b@strata.test").await.expect("a look-up").expect("the user").id;
     let used = async || catalog.tokens(user).await.expect("tokens")[0].last_used_at.map(|used| used.timestamp());
     used_long_ago(&owned).await;
@@ -278,7 +277,6 @@ fn slow_body() -> (Body, tokio::sync::oneshot::Sender<()>) {
 struct Cut {
     owned: Owned,
     dataset: DatasetId,
-    catalog: Catalog,
     locked: SqliteConnection,
 }
 
@@ -286,7 +284,7 @@ impl Cut {
     async fn off() -> Cut {
         let owned = Owned::start(None).await;
         let dataset = owned.dataset("Pushed").await;
-        let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
+        let catalog = owned.service.catalog().await;
         let (body, end) = slow_body();
         let cut = async {
             while catalog.attempts(dataset, None, 10).await.expect("attempts").is_empty() {
@@ -298,19 +296,20 @@ impl Cut {
         };
         let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
         unavailable(&answer, "it is locked");
-        Cut { owned, dataset, catalog, locked }
+        Cut { owned, dataset, locked }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_the_catalog_cut_off_holds_its_dataset_no_longer_than_the_catalog_is_away() {
-    let Cut { owned, dataset, catalog, locked } = Cut::off().await;
+    let Cut { owned, dataset, locked } = Cut::off().await;
     // Nobody can take it over yet.
     unavailable(&owned.push(dataset, Body::from("[]")).await, "it is locked");
     sqlx::Connection::close(locked).await.expect("closed");
     // The attempt's end is recorded by the next one, or before it.
     let pushed = owned.push(dataset, Body::from("[{\"a\":2}]")).await;
     assert_eq!(pushed.status, 200, "{}", pushed.text());
+    let catalog = owned.service.catalog().await;
     let told: Vec<_> = catalog
         .attempts(dataset, None, 10)
         .await
@@ -323,8 +322,9 @@ async fn a_push_that_the_catalog_cut_off_holds_its_dataset_no_longer_than_the_ca
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_push_is_recorded_when_the_catalog_is_back_though_nobody_asks() {
-    let Cut { owned: _owned, dataset, catalog, locked } = Cut::off().await;
+    let Cut { owned, dataset, locked } = Cut::off().await;
     sqlx::Connection::close(locked).await.expect("closed");
+    let catalog = owned.service.catalog().await;
     let begun = Instant::now();
     while catalog.attempts(dataset, None, 10).await.expect("attempts")[0].finished_at.is_none() {
         // The lease would last for a minute.
@@ -338,7 +338,7 @@ async fn what_a_killed_process_held_is_free_at_the_next_start_unless_another_one
     for lives in [false, true] {
         let owned = Owned::start(None).await;
         let dataset = owned.dataset("Pushed").await;
-        let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
+        let catalog = owned.service.catalog().await;
         // Whoever has it is no more, or is not to be seen here.
         let lease = Duration::from_secs(3_600);
         let held = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "held", lease).await.expect("free");
@@ -380,8 +380,8 @@ async fn a_postgresql_server_that_is_stopped_is_named_at_once_however_long_calls
     for answer in futures::future::join_all((0..40).map(|_| owned.create("Others"))).await {
         unavailable(&answer, GONE);
     }
-    let opened = Catalog::open(&url).await;
-    assert!(opened.is_err_and(|error| error.to_string().contains(GONE)));
+    let opened = integrity(&url).await;
+    assert!(opened.len() == 1 && opened[0].contains(GONE), "{opened:?}");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     server.restart();
     owned.soon(&read, 200).await;

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sqlx::SqlitePool;
-use strata_runtime::crash::POINTS;
 use strata_testing::files;
 use strata_testing::http_client;
 use strata_testing::loopback_server::{LoopbackServer, ok};
-use strata_testing::machine::{Machine, Server, succeeded};
+use strata_testing::machine::{Machine, Server, crash_points, succeeded};
 
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
@@ -61,7 +60,7 @@ const CASES: [Case; 14] = [
 #[test]
 fn every_point_has_a_case() {
     let covered: BTreeSet<&str> = CASES.iter().map(|case| case.point).collect();
-    assert_eq!(covered, POINTS.into_iter().collect());
+    assert_eq!(covered, crash_points().collect());
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use axum::http::Request;
 use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
 use strata_testing::{TestService, files};
-use tower::ServiceExt;
 
 /// More than any disk has.
 const EVERYTHING: u64 = 1 << 50;
@@ -53,8 +52,8 @@ async fn parquet_that_the_disk_has_no_room_for_waits_in_memory() {
     let [plenty, short] = services().await;
     for (service, on_disk) in [(&plenty, true), (&short, false)] {
         let request = Request::get(EXPORT).body(Body::empty()).expect("a request");
-        let asking = strata_http::router(service.app.clone()).oneshot(request);
-        let answer = tokio::time::timeout(HANG, asking).await.expect("an answer").expect("no error");
+        let asking = service.respond(request);
+        let answer = tokio::time::timeout(HANG, asking).await.expect("an answer");
         assert_eq!(answer.status(), 200);
         let mut body = answer.into_body();
         let first = body.frame().await.expect("a frame").expect("bytes").into_data().expect("data");
@@ -77,7 +76,7 @@ async fn parquet_of_a_client_that_has_its_share_of_the_disk_waits_in_memory() {
     let narrow = plenty.beside(|config| config.query.spill_bytes = 2 * expected.len() as u64).await;
     let ask = async || {
         let request = Request::get(EXPORT).body(Body::empty()).expect("a request");
-        strata_http::router(narrow.app.clone()).oneshot(request).await.expect("no error").into_body()
+        narrow.respond(request).await.into_body()
     };
     let mut bodies = Vec::new();
     for _ in 0..3 {

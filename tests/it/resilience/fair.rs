@@ -17,18 +17,13 @@ use axum::http::{Request, Response};
 use futures::{Future, poll};
 use serde_json::{Value, json};
 use strata_config::Config;
-use strata_http::params;
-use strata_query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
-use strata_runtime::metrics;
-use strata_runtime::priority::Priority;
-use strata_service::Load;
-use strata_testing::metrics::value;
+use strata_testing::metrics::{rendered, value};
 use strata_testing::owned::{Owned, add_user};
 use strata_testing::{Answer, TestService};
 use strata_types::ids::DatasetId;
+use strata_types::request::ReadRequest;
 use strata_types::user::{Plan, User};
 use strata_types::version::VersionSelector;
-use tower::Service;
 
 const HOSTILE: &str = "192.0.2.66";
 const HONEST: &str = "198.51.100.7";
@@ -55,7 +50,8 @@ fn with_token<'a>(service: &'a TestService, uri: &str, token: &str) -> Asking<'a
 /// An explanation of a query of many keywords, which nothing advances unless it is polled. Over HTTP it has a thread.
 fn explain<'a>(service: &'a TestService, user: &'a User, dataset: u64) -> Asking<'a> {
     Box::pin(async move {
-        let (request, _) = params::parse(Some(&format!("keywords={}", keywords()))).expect("a query");
+        let keywords = keywords().split(',').map(str::to_owned).collect();
+        let request = ReadRequest { keywords, ..ReadRequest::default() };
         let dataset = DatasetId::new(dataset);
         let explained = service.app.reads().explain(Some(user), dataset, VersionSelector::Active, request, Vec::new());
         explained.await.expect("an explanation");
@@ -108,7 +104,7 @@ async fn served(asking: Asking<'_>) -> Answer {
 }
 
 async fn is_idle(service: &TestService) {
-    while service.app.load() != Load::default() {
+    while !service.is_idle() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -360,11 +356,8 @@ async fn comparisons_of_one_user_leave_room_for_others_and_for_heavy_queries() {
 
 /// The answer, of whose body nothing is read.
 async fn unread(service: &TestService, uri: &str, peer: &str) -> Response<Body> {
-    let asking = strata_http::router(service.app.clone()).call(get(uri, peer, &[]));
-    match tokio::time::timeout(Duration::from_secs(60), asking).await.expect("an answer") {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
+    let asking = service.respond(get(uri, peer, &[]));
+    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("an answer")
 }
 
 /// Lines as an array.
@@ -420,8 +413,7 @@ async fn waiting_for_a_stream_holds_no_permit_of_queries() {
     assert_eq!(stream.status(), 200);
     for format in ["jsonl", "xml", "csv"] {
         let waiting = read(&service, &format!("/api/2/long/v1/?format={format}&offset=1"), HOSTILE);
-        let waits =
-            || value(&metrics::render(), "strata_gate_waiting{gate=\"stream\"}").is_some_and(|waiting| waiting > 0.0);
+        let waits = || value(&rendered(), "strata_gate_waiting{gate=\"stream\"}").is_some_and(|waiting| waiting > 0.0);
         let mut waiting = until(waiting, || {
             service.app.update_metrics();
             waits()
@@ -509,7 +501,7 @@ async fn gates_show_in_the_metrics_by_outcome() {
     two_datasets(&service).await;
     let count = |outcome: &str| {
         let series = format!("strata_gate_total{{gate=\"heavy\",outcome=\"{outcome}\"}}");
-        value(&metrics::render(), &series).unwrap_or_default()
+        value(&rendered(), &series).unwrap_or_default()
     };
     let before = ["entered", "full", "left"].map(count);
     let running = || service.app.load().heavy_running;
@@ -531,79 +523,5 @@ async fn gates_show_in_the_metrics_by_outcome() {
     let after = ["entered", "full", "left"].map(count);
     for (before, after) in before.iter().zip(after) {
         assert!(after > *before, "{before} and {after}");
-    }
-}
-
-#[test]
-fn memory_that_one_tenants_queries_hold_leaves_anothers() {
-    const MIB: usize = 1 << 20;
-    let directory = tempfile::tempdir().expect("a directory");
-    let options = EngineOptions {
-        threads: 2,
-        memory_bytes: 64 * MIB,
-        shares: TenantShares { one_percent: 75, anonymous_percent: 75 },
-        timeout: Duration::from_secs(60),
-        diff_timeout: Duration::from_secs(60),
-        spill_directory: Some(directory.path().to_owned()),
-        spill_bytes: 1 << 30,
-        disk_reserve: None,
-    };
-    let all = Engine::try_new(&options).expect("an engine");
-    let hostile = all.of(Tenant { key: 1, anonymous: true });
-    let again = all.of(Tenant { key: 1, anonymous: true });
-    let [honest, user] = [(2, true), (3, false)].map(|(key, anonymous)| all.of(Tenant { key, anonymous }));
-    // Three quarters of the 48 MiB that anonymous ones have; both are the same tenant's.
-    let first = hostile.reserve("first", 20 * MIB).expect("memory");
-    let second = again.reserve("second", 16 * MIB).expect("memory");
-    assert!(matches!(hostile.reserve("third", MIB), Err(QueryError::OutOfMemory(_))));
-    let third = honest.reserve("other", 8 * MIB).expect("of what is left");
-    assert!(matches!(honest.reserve("other", 2 * MIB), Err(QueryError::OutOfMemory(_))));
-    let fourth = user.reserve("user", 12 * MIB).expect("of what is kept for users");
-    assert_eq!(all.memory_bytes(), 56 * MIB);
-    drop((first, second, third, fourth));
-    assert_eq!(all.memory_bytes(), 0);
-    assert!(all.reserve("the operator", 16 * MIB).is_ok());
-}
-
-/// Heavy queries of two networks had all threads of queries, and pages of everybody waited for seconds.
-#[tokio::test]
-async fn work_of_one_priority_does_not_wait_for_that_of_another() {
-    let engine = Engine::try_new(&EngineOptions {
-        threads: 2,
-        memory_bytes: 64 << 20,
-        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-        timeout: Duration::from_secs(600),
-        diff_timeout: Duration::from_secs(600),
-        spill_directory: None,
-        spill_bytes: 0,
-        disk_reserve: None,
-    });
-    let engine = engine.expect("an engine");
-    for busy in Priority::ALL {
-        let (end, is_over) = std::sync::mpsc::sync_channel::<()>(1);
-        let is_over = std::sync::Arc::new(std::sync::Mutex::new(is_over));
-        let (begun, mut have_begun) = tokio::sync::mpsc::channel(2);
-        // As many as there are threads, and none of them yields.
-        let working: Vec<_> = (0..engine.threads())
-            .map(|_| {
-                let (is_over, begun) = (is_over.clone(), begun.clone());
-                engine.at(busy).spawn(async move {
-                    begun.send(std::thread::current().name().map(str::to_owned)).await.expect("it is waited for");
-                    let _ = is_over.lock().expect("no panic").recv();
-                })
-            })
-            .collect();
-        for _ in &working {
-            assert_eq!(have_begun.recv().await.expect("it begins").as_deref(), Some(busy.thread_name()));
-        }
-        for other in Priority::ALL.into_iter().filter(|other| *other != busy) {
-            let work = engine.at(other).spawn(async {});
-            let done = tokio::time::timeout(Duration::from_secs(60), work).await;
-            assert!(done.is_ok_and(|done| done.is_ok()), "{other:?} beside {busy:?}");
-        }
-        drop(end);
-        for work in working {
-            work.await.expect("no panic");
-        }
     }
 }

@@ -17,9 +17,9 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata_config::Config;
-use strata_service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
-use strata_store::store::Store;
-use strata_testing::PASSWORD;
+use strata_testing::TestService;
+use strata_testing::maintenance::{BackupKind, Depth};
+use strata_testing::owned::{add_user, try_push};
 use strata_types::dataset::{DatasetChange, DatasetName};
 use strata_types::ids::DatasetId;
 use strata_types::user::{Plan, User};
@@ -198,7 +198,7 @@ impl ObjectStore for Faulty {
 
 /// A service on a store that can fail.
 struct Doomed {
-    app: App,
+    service: TestService,
     user: User,
     objects: Arc<InMemory>,
     fate: Fate,
@@ -220,54 +220,44 @@ impl Doomed {
         change(&mut config);
         let (objects, fate) = (Arc::new(InMemory::new()), Fate::default());
         let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty { inner: objects.clone(), fate: fate.clone() });
-        let limits = RateLimits::from(&config.limits);
-        let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
-        let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
-        let added = app.accounts().add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
-        let token = added.expect("added").expect("a token");
-        let user = app
-            .sessions()
-            .user_of_token(strata_service::Client::Unspecified, token.expose())
-            .await
-            .expect("an answer")
-            .expect("the user")
-            .user;
+        let service = TestService::open_with_store(&config, faulty).await;
+        let (user, _) = add_user(&service, "ada@strata.test", Plan::Scale).await;
         let name: DatasetName = "Things".parse().expect("a name");
-        let created = app.datasets().create(&user, name, DatasetChange::default()).await.expect("created");
-        let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };
+        let created = service.app.datasets().create(&user, name, DatasetChange::default()).await.expect("created");
+        let dataset = created.dataset.id;
+        let doomed = Doomed { service, user, objects, fate, dataset, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
         doomed.save(r#"[{"alt":1}]"#).await.expect("an alternate");
         doomed
     }
 
     async fn refresh(&self, entities: &str) -> Result<(), String> {
-        let body = Bytes::from(format!(r#"{{"dataset_id":{},"entities":{entities}}}"#, self.dataset));
-        let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = Push {
-            dataset: None,
-            body,
-            content_type: None,
-            name: None,
-            format: None,
-            infer_types: None,
-            enveloped: true,
-        };
-        self.app.refreshes().push(self.user.id, push).await.map(drop).map_err(|error| error.to_string())
+        try_push(&self.service, self.user.id, self.dataset.get(), entities).await
     }
 
     async fn save(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let pushed =
-            self.app.ingest().receive(self.user.id, body, &["dataset_id"]).await.map_err(|error| error.to_string())?;
-        let saved =
-            self.app.datasets().save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
+        let pushed = self
+            .service
+            .app
+            .ingest()
+            .receive(self.user.id, body, &["dataset_id"])
+            .await
+            .map_err(|error| error.to_string())?;
+        let saved = self.service.app.datasets().save_alternate(
+            &self.user,
+            self.dataset,
+            VersionNumber::new(1),
+            pushed.entities,
+            None,
+        );
         saved.await.map(drop).map_err(|error| error.to_string())
     }
 
     /// What the catalog says: every version and its alternate.
     async fn state(&self) -> String {
-        let view = self.app.datasets().view(&self.user, self.dataset).await.expect("a view");
+        let view = self.service.app.datasets().view(&self.user, self.dataset).await.expect("a view");
         let versions = view.versions.iter().map(|record| {
             let version = &record.version;
             format!("{} {} {:?}; ", version.number, version.file.path, version.alt.as_ref().map(|alt| &alt.path))
@@ -284,13 +274,16 @@ impl Doomed {
     /// The store holds what the catalog names and nothing else, once a sweep has been there; and all of it is whole.
     async fn is_sound(&self, what: &str) {
         let mut told = Vec::new();
-        let swept =
-            self.app.maintenance().sweep(Duration::ZERO, &mut |file| told.push(file.clone())).await.expect("swept");
+        let swept = self
+            .service
+            .app
+            .maintenance()
+            .sweep(Duration::ZERO, &mut |file| told.push(file.clone()))
+            .await
+            .expect("swept");
         assert_eq!(swept.failed, 0, "{what}: {told:?}");
-        let mut findings = Vec::new();
-        let mut tell = |finding: &_| findings.push(format!("{finding:?}"));
-        let checked = self.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
-        assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{what}: {findings:?}");
+        let checked = self.service.check(Depth::Everything).await;
+        assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{what}: {:?}", checked.findings);
         let stored = self.stored().await;
         let state = self.state().await;
         assert!(stored.iter().all(|path| state.contains(path)), "{what}: {stored:?}, but {state}");
@@ -367,15 +360,15 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     let doomed = Doomed::start().await;
     let clone = async || {
         let name: DatasetName = "Clone".parse().expect("a name");
-        doomed.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await
+        doomed.service.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await
     };
     doomed.fate.arm(1, Fault::Before);
     assert!(clone().await.is_err() && doomed.fate.disarm(), "a clone reads what it shares");
     let cloned = clone().await.expect("cloned");
     doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
-    doomed.app.datasets().delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
-    doomed.app.datasets().delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
+    doomed.service.app.datasets().delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
+    doomed.service.app.datasets().delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
     assert_eq!(doomed.stored().await.len(), 1);
@@ -388,7 +381,7 @@ async fn a_sweep_that_fails_is_finished_by_the_next() {
             let doomed = Doomed::start().await;
             doomed.save("[]").await.expect("replaced");
             doomed.fate.arm(call, fault);
-            let swept = doomed.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
+            let swept = doomed.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
             let struck = doomed.fate.disarm();
             assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{fault:?} {call}");
             doomed.is_sound("a sweep").await;
@@ -408,23 +401,17 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
     for call in 1.. {
         let to = directory.path().join(call.to_string());
         doomed.fate.arm(call, Fault::Before);
-        let outcome = doomed
-            .app
-            .maintenance()
-            .backup(&to, strata_service::BackupFiles::LinkedWherePossible, strata_service::OnDamage::End, &mut |_| {})
-            .await;
+        let outcome = doomed.service.backup(&to, BackupKind::Linked).await;
         let struck = doomed.fate.disarm();
         assert_eq!(outcome.is_err(), struck, "{outcome:?}");
-        let mut config = Config::default();
-        config.data.directory = to.clone();
-        let opened = App::open(&config).await;
+        let opened = TestService::open_data(&to).await;
         assert_eq!(opened.is_err(), struck);
         if !struck {
             complete += 1;
             break;
         }
         assert!(outcome.is_err_and(|error| error.to_string().contains("Things")));
-        assert!(opened.err().is_some_and(|error| error.to_string().contains("incomplete")));
+        assert!(opened.err().is_some_and(|error| error.contains("incomplete")));
     }
     assert_eq!(complete, 1);
     doomed.is_sound("backups").await;
@@ -435,15 +422,16 @@ async fn a_store_that_does_not_answer_is_no_damage() {
     let doomed = Doomed::start().await;
     doomed.fate.set_down(true);
     let mut told = Vec::new();
-    let mut tell = |file: &strata_service::DamagedFile| told.push(file.clone());
-    let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await;
-    assert!(matches!(scrubbed, Err(strata_service::CheckError::Unavailable(_))), "{scrubbed:?}");
+    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |file| told.push(file.clone())).await;
+    let error = format!("{:?}", scrubbed.expect_err("the store is down"));
+    assert!(error.starts_with("Unavailable("), "{error}");
     assert_eq!(told, []);
     let name: DatasetName = "Clone".parse().expect("a name");
-    let cloned = doomed.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await;
-    assert!(matches!(cloned, Err(strata_service::ManageError::Storage(_))), "{cloned:?}");
+    let cloned = doomed.service.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await;
+    let error = format!("{:?}", cloned.expect_err("the store is down"));
+    assert!(error.starts_with("Storage("), "{error}");
     doomed.fate.set_down(false);
-    let scrubbed = doomed.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed");
+    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged), (2, 0));
 }
 
@@ -455,10 +443,10 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
     })
     .await;
     doomed.fate.set_down(true);
-    let app = doomed.app.clone();
+    let app = doomed.service.app.clone();
     let scrubbing = tokio::spawn(async move { app.maintenance().clone().scrub_periodically().await });
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let catalog = strata_catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
+    let catalog = doomed.service.catalog().await;
     // Not one file counts as done, none was gone through, and nobody has the scrub.
     let hour = Duration::from_secs(3_600);
     assert_eq!(catalog.take_scrub(hour, hour).await.expect("asked"), Some(None));
@@ -471,7 +459,7 @@ async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
     let path = doomed.stored().await.pop_first().expect("a file");
     doomed.fate.panic_on(&path);
     let mut told = Vec::new();
-    let mut tell = |file: &strata_service::DamagedFile| told.push(file.path.clone());
-    let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |file| told.push(file.path.clone())).await;
+    let scrubbed = scrubbed.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, vec![path]));
 }

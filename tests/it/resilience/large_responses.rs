@@ -37,7 +37,7 @@ const GROWTH_BYTES: u64 = 128 << 20;
 const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// Fields of an entity: as many as a profile follows.
-const FIELDS: usize = strata_format::profile::PATHS;
+const FIELDS: usize = 10_000;
 
 /// Bytes of a field's text where entities are small, and where an entity has almost `limits.entity_bytes`.
 const SMALL_TEXT_BYTES: usize = 30;
@@ -121,7 +121,7 @@ impl World {
         let endpoints =
             endpoints.flat_map(|(path, item)| in_formats(path, endpoint(path, item, &document), read_formats));
         let endpoints = endpoints.map(|target| (target, &*self.token));
-        let pages = strata_dashboard::page_paths().flat_map(|path| variants(&filled(path)));
+        let pages = strata_testing::html::page_paths().flat_map(|path| variants(&filled(path)));
         endpoints.chain(pages.map(|target| (target, &*self.cookie))).collect()
     }
 

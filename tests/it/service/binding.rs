@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata_config::{CatalogUrl, Config, StoreUrl};
-use strata_service::{App, BackupFiles, CheckDepth, Finding, OnDamage};
 use strata_testing::catalog::execute;
+use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
 use strata_testing::owned::Owned;
-use strata_testing::{Answer, files};
+use strata_testing::{Answer, TestService, files};
 
 /// Answers of `/readyz` are found anew after a second; nothing is kept in memory.
 async fn owned() -> Owned {
@@ -36,7 +36,7 @@ fn with_store(owned: &Owned, store: &Path) -> Config {
 
 /// Why a service does not open.
 async fn refusal(config: &Config) -> String {
-    App::open(config).await.err().expect("it must not open").to_string()
+    TestService::open(config).await.err().expect("it must not open")
 }
 
 async fn try_push(owned: &Owned, id: u64, entities: &str) -> Answer {
@@ -76,7 +76,8 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     let text = refusal(&new).await;
     assert!(text.contains("none of its version files are in the metadata database"), "{text}");
     execute(&owned.service, "DELETE FROM installation").await;
-    App::open(owned.service.app.config()).await.expect("a store of files that the catalog names opens");
+    // A store of files that the catalog names opens.
+    owned.service.reopened().await;
     let given = fs::read_to_string(&id).expect("an identity");
     assert_ne!(given, whole.1);
 
@@ -93,7 +94,7 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     let mut both = with_catalog(&owned, &elsewhere.path().join("another.sqlite"));
     for store in ["one", "two"] {
         both.store.url = with_store(&owned, &elsewhere.path().join(store)).store.url;
-        App::open(&both).await.expect("it opens");
+        TestService::open(&both).await.expect("it opens");
     }
     assert_eq!(files(&home.join("store")), whole.0);
     assert_eq!(fs::read_to_string(&id).expect("an identity"), given);
@@ -115,14 +116,14 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
     let error = sweep.err().map(|error| strata_types::causes::Causes(&error).to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
-    let mut found = Vec::new();
-    let mut tell = |finding: &Finding| found.push(format!("{finding:?}"));
-    let checked = owned.service.app.maintenance().check(CheckDepth::Footers, &mut tell).await.expect("checked");
+    let checked = owned.service.check(Depth::Footers).await;
+    let found = &checked.findings;
     assert_eq!((checked.damaged, found.len()), (1, 1), "{found:?}");
-    assert!(found[0].starts_with("Store") && found[0].contains("its strata.id is not a regular file"), "{found:?}");
+    let reason = "its strata.id is not a regular file";
+    assert!(found[0].kind == FindingKind::Store && found[0].reason.contains(reason), "{found:?}");
     // Reads need no name, and a service opens for them.
     assert_eq!(owned.service.get("/api/1/things/active/?pretty=false").await.text(), r#"[{"a":1}]"#);
-    App::open(owned.service.app.config()).await.expect("it opens").close().await;
+    owned.service.reopened().await.app.close().await;
 
     fs::remove_file(&file).expect("removed");
     fs::write(&file, name).expect("written");
@@ -156,18 +157,10 @@ async fn a_backup_has_the_identity_and_goes_on_by_itself() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
     let copy = directory.path().join("copy");
-    owned
-        .service
-        .app
-        .maintenance()
-        .backup(&copy, BackupFiles::Copied, OnDamage::End, &mut |_| {})
-        .await
-        .expect("backed up");
+    owned.service.backup(&copy, BackupKind::Copied).await.expect("backed up");
     let identity = |home: &Path| fs::read(home.join("store/strata.id")).expect("an identity");
     assert_eq!(identity(&copy), identity(owned.service.directory()));
-    let mut config = Config::default();
-    config.data.directory = copy;
-    let restored = strata_testing::TestService::on(App::open(&config).await.expect("it opens"));
+    let restored = TestService::open_data(&copy).await.expect("it opens");
     assert_eq!(restored.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.status, 200);
 }
 
@@ -248,7 +241,7 @@ async fn temporary_directories_that_somebody_removes_are_made_anew() {
         assert_eq!(strata_testing::files(&owned.service.directory().join("exports")).len(), 2, "a lock and the export");
     }
     // They are held by their process, as before.
-    let other = App::open(owned.service.app.config()).await.expect("it opens");
+    let other = owned.service.reopened().await;
     drop(other);
     assert!(owned.service.directory().join("exports").read_dir().expect("readable").count() > 0);
 }
@@ -335,7 +328,7 @@ async fn an_identity_that_a_power_failure_has_cut_is_written_again() {
         let id = directory.path().join("store/strata.id");
         fs::create_dir(directory.path().join("store")).expect("made");
         fs::write(&id, cut).expect("written");
-        drop(App::open(&config).await.unwrap_or_else(|error| panic!("{cut:?}: {error}")));
+        drop(TestService::open(&config).await.unwrap_or_else(|error| panic!("{cut:?}: {error}")));
         assert_eq!(fs::read_to_string(&id).expect("an identity").trim().len(), 32, "{cut:?}");
         // Another one is not.
         fs::write(&id, "f".repeat(32)).expect("written");

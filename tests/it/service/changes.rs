@@ -1,10 +1,10 @@
 //! Changes by one process show in another one on the same PostgreSQL because it hears of them.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use strata_service::Background;
 use strata_testing::owned::{Owned, parsed};
 use strata_testing::postgres::Postgres;
 use strata_testing::{TestService, eventually};
@@ -15,7 +15,7 @@ struct Two {
     other: TestService,
     server: Arc<Postgres>,
     url: String,
-    _background: Background,
+    _background: Box<dyn Any>,
 }
 
 impl Two {
@@ -27,7 +27,7 @@ impl Two {
         let other = owned.service.beside(|config| config.server.background = false).await;
         other.app.lookups().keep_for(Duration::from_secs(86_400));
         let background = other.app.start_background();
-        let two = Two { owned, other, server, url, _background: background };
+        let two = Two { owned, other, server, url, _background: Box::new(background) };
         two.until_heard().await;
         two
     }

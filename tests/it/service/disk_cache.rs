@@ -41,8 +41,7 @@ async fn a_server_that_starts_again_reads_from_its_disk() {
     let second = first.beside(|_| ()).await;
     let found = "strata_disk_cache_bytes";
     eventually("it finds what is there", async || {
-        second.app.update_metrics();
-        strata_testing::metrics::value(&strata_runtime::metrics::render(), found).is_some_and(|bytes| bytes > 0.0)
+        strata_testing::metrics::value(&second.metrics(), found).is_some_and(|bytes| bytes > 0.0)
     })
     .await;
     server.refuse(&["GET", "HEAD"]);

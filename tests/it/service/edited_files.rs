@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use strata_config::Config;
-use strata_service::{App, BackupFiles, CheckDepth, DamagedFile, Finding, OnDamage};
 use strata_testing::TestService;
+use strata_testing::maintenance::{BackupKind, Depth};
 use strata_testing::owned::{Owned, parsed};
 
 /// Enough for a list that is not written whole.
@@ -38,11 +37,10 @@ async fn edit(owned: &Owned, id: u64, edits: &str) -> PathBuf {
     owned.service.directory().join("store").join(edited["version"]["alt_file_path"].as_str().expect("a path"))
 }
 
+/// The findings of a check; each begins with its kind.
 async fn findings(service: &TestService) -> Vec<String> {
-    let mut told = Vec::new();
-    let mut tell = |finding: &Finding| told.push(format!("{finding:?}"));
-    service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
-    told
+    let findings = service.check(Depth::Everything).await.findings;
+    findings.iter().map(|finding| format!("{:?}: {finding:?}", finding.kind)).collect()
 }
 
 fn text(entities: &[String]) -> String {
@@ -123,8 +121,8 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
 
     // The sweep takes the alternate that was replaced, and no other file.
     let mut swept = Vec::new();
-    let mut tell = |file: &strata_service::SweptFile| swept.push(file.path.clone());
-    owned.service.app.maintenance().sweep(Duration::ZERO, &mut tell).await.expect("swept");
+    let maintenance = owned.service.app.maintenance();
+    maintenance.sweep(Duration::ZERO, &mut |file| swept.push(file.path.clone())).await.expect("swept");
     assert_eq!(swept.len(), 1);
     assert!(replaced.ends_with(&swept[0]), "{swept:?}");
     assert!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await == expected);
@@ -132,12 +130,8 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
     // A backup has both, and answers the same.
     let directory = tempfile::tempdir().expect("a directory");
     let to = directory.path().join("copy");
-    let backed_up = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
-    assert_eq!(backed_up.expect("backed up").files, 3);
-    let mut config = Config::default();
-    config.data.directory = to;
-    (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
-    let restored = TestService::on(App::open(&config).await.expect("it opens"));
+    assert_eq!(owned.service.backup(&to, BackupKind::Copied).await.expect("backed up").files, 3);
+    let restored = TestService::open_data(&to).await.expect("it opens");
     let lines = restored.get(&format!("/api/{id}/things/v1/alt/?format=jsonl")).await;
     assert!(lines.text() == expected);
     assert_eq!(findings(&restored).await, Vec::<String>::new());
@@ -190,8 +184,8 @@ async fn a_damaged_base_is_told_of_and_ends_no_process() {
         assert_eq!(of(&replaced, ""), unneeded, "{found:?}");
         without_base += unneeded;
         let mut scrubbed = Vec::new();
-        let mut tell = |damaged: &DamagedFile| scrubbed.push(damaged.path.clone());
-        owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+        let maintenance = owned.service.app.maintenance();
+        maintenance.scrub(0, &mut |damaged| scrubbed.push(damaged.path.clone())).await.expect("scrubbed");
         assert!(scrubbed.iter().any(|path| base.ends_with(path)), "{scrubbed:?}");
         assert!(!scrubbed.iter().any(|path| replaced.ends_with(path)), "{scrubbed:?}");
         let refused = owned.edit(id, &etag, r#"[{"position":1,"remove":true}]"#).await;

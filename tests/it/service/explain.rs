@@ -7,14 +7,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
-use strata_http::params;
 use strata_reference::Value;
 use strata_testing::machine::{Machine, failed, one_json_line, succeeded};
 use strata_testing::openapi::Document;
 use strata_testing::owned::log_in;
 use strata_testing::reads::{Lab, cases, entities, no_failure, plan, query};
-use strata_testing::versions::{all_shredded, nothing_shredded, some_segments};
+use strata_testing::versions::{all_shredded, nothing_shredded, options_like, row_groups_of};
 use strata_testing::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::Plan as UserPlan;
@@ -89,11 +87,6 @@ async fn import_countries(service: &TestService) {
     let countries =
         std::fs::read(std::path::Path::new(FIXTURES).join("world-countries/countries.json")).expect("a file");
     service.try_import("World Countries", false, &countries).await.expect("imported");
-}
-
-/// Ten row groups of ten.
-fn tens(shredding: strata_format::profile::ShreddingBounds) -> WriteOptions {
-    WriteOptions { threads: 1, row_group_rows: 10, shredding, ..WriteOptions::default() }
 }
 
 #[tokio::test]
@@ -184,8 +177,10 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
 #[test]
 fn row_groups_pages_and_rows_add_up() {
     let lab = Lab::new(|config| config.query.threads = 1);
-    let (shredded_columns, none) =
-        (lab.publish(&hundred(), &tens(all_shredded())), lab.publish(&hundred(), &tens(nothing_shredded())));
+    let (shredded_columns, none) = (
+        lab.publish(&hundred(), &row_groups_of(10, all_shredded())),
+        lab.publish(&hundred(), &row_groups_of(10, nothing_shredded())),
+    );
     lab.bench.runtime.block_on(async {
         let owner = Owner::of(&lab.service).await;
         let explain = async |version: u64, query: &str| {
@@ -266,7 +261,7 @@ fn row_groups_pages_and_rows_add_up() {
 #[test]
 fn a_second_time_everything_is_cached() {
     let lab = Lab::new(|config| config.query.threads = 2);
-    let version = lab.publish(&hundred(), &tens(all_shredded()));
+    let version = lab.publish(&hundred(), &row_groups_of(10, all_shredded()));
     lab.bench.runtime.block_on(async {
         let owner = Owner::of(&lab.service).await;
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
@@ -329,26 +324,11 @@ fn any_read_is_explained_and_fails_as_it_fails() {
     let plans = vec((plan(), sample, any::<bool>()), 6..12);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, 0..3_usize, 0..2_usize), |(entities, plans, number, bounds)| {
-        let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [3, ROW_GROUP_ROWS][bounds],
-            shredding: [all_shredded(), nothing_shredded()][bounds],
-            keywords: some_segments(bounds + plans.len()),
-            ..WriteOptions::default()
-        };
         let (lab, owner) = (&labs[number], &owners[number]);
-        let version = lab.publish(&entities, &options);
+        let version = lab.publish(&entities, &options_like(bounds, bounds + plans.len()));
         lab.bench.runtime.block_on(async {
             for (plan, sample, count) in &plans {
                 let request = plan.resolve(&entities);
-                // What is shown of a request is all of it.
-                let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.parameters()).finish();
-                prop_assert_eq!(
-                    params::parse(Some(&shown)).map(|parsed| parsed.0).ok(),
-                    Some(request.clone()),
-                    "{}",
-                    shown
-                );
                 if sample.is_some() {
                     // Every sample has other bytes, and other columns.
                     let request = ReadRequest { sample: *sample, count: *count, format: Format::Json, ..request };
@@ -367,7 +347,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
     // A table of too many columns, which chance need not make.
     let (narrow, owner) = (&labs[2], &owners[2]);
     let wide = Value::parse(r#"{"a":1,"b":2,"c":3,"d":4}"#).expect("an entity");
-    let version = narrow.publish(&[wide], &WriteOptions::default());
+    let version = narrow.publish_default(&[wide]);
     narrow.bench.runtime.block_on(async {
         narrow.service.get(&format!("/api/1/data/v{version}/?format=csv")).await.is_error(400);
         same(owner, version, "format=csv", true).await.expect("the same refusal");
@@ -538,7 +518,7 @@ async fn what_lies_ready_is_told_and_not_used() {
         (&json!("made"), &json!(read.body.len()))
     );
     // Nothing is left of the work.
-    assert_eq!(service.app.load(), strata_service::Load::default());
+    assert!(service.is_idle());
 }
 
 #[tokio::test]
@@ -630,7 +610,7 @@ fn what_goes_by_way_of_the_disk_is_told() {
             config.query.memory_bytes = Some(memory_bytes);
             config.cache.memory_bytes = Some(1 << 20);
         });
-        let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
+        let version = lab.publish(&entities, &row_groups_of(2_500, Default::default()));
         let query = "sort=v:desc&format=jsonl";
         let read = lab.get(version, query);
         let explained = lab.bench.runtime.block_on(async {

@@ -7,15 +7,15 @@ use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use strata_catalog::Catalog;
-use strata_config::{Config, StoreUrl};
-use strata_service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage, SweptFile};
+use strata_config::StoreUrl;
+use strata_testing::catalog::execute;
 use strata_testing::databases::on_both_databases;
-use strata_testing::files;
 use strata_testing::files::damage_documents;
 use strata_testing::machine::{Machine, Server, get};
+use strata_testing::maintenance::{BackupKind, CheckReport, Depth, FindingKind};
 use strata_testing::metrics::growth;
-use strata_testing::owned::{Owned, parsed};
+use strata_testing::owned::{Owned, call, parsed};
+use strata_testing::{TestService, files};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -29,16 +29,11 @@ on_both_databases! {
     a_backup_is_of_one_moment_while_others_write
 }
 
-/// The service's catalog, by a way of its own.
-async fn catalog(owned: &Owned) -> Catalog {
-    Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog")
-}
-
 /// Sweeps and gives what was removed.
 async fn sweep(owned: &Owned, older_than: Duration) -> BTreeSet<String> {
     let mut told = Vec::new();
-    let mut tell = |file: &SweptFile| told.push(file.clone());
-    let swept = owned.service.app.maintenance().sweep(older_than, &mut tell).await.expect("swept");
+    let maintenance = owned.service.app.maintenance();
+    let swept = maintenance.sweep(older_than, &mut |file| told.push(file.clone())).await.expect("swept");
     assert!(told.iter().all(|file| file.failure.is_none()), "{told:?}");
     assert_eq!(swept.removed, told.len() as u64);
     assert_eq!(swept.removed_bytes, told.iter().map(|file| file.size_bytes).sum::<u64>());
@@ -67,7 +62,7 @@ async fn a_sweep_takes_what_nothing_names_and_nothing_else(owned: Owned) {
         old_file(&store.join(left));
     }
     fs::write(store.join("versions/young.parquet"), "being written?").expect("written");
-    catalog(&owned).await.reserve_file("versions/reserved.parquet", HOUR).await.expect("reserved");
+    owned.service.catalog().await.reserve_file("versions/reserved.parquet", HOUR).await.expect("reserved");
 
     let counted = growth("strata_swept_files_total{outcome=\"removed\"}", async {
         assert_eq!(sweep(&owned, HOUR).await, BTreeSet::from(["unnamed versions/left.parquet".to_owned()]));
@@ -90,28 +85,27 @@ async fn a_missing_file_that_nothing_names_is_no_damage(owned: Owned) {
     let file = owned.service.directory().join("store").join(&path);
     let bytes = fs::read(&file).expect("read");
     fs::remove_file(&file).expect("removed");
-    let found = check(&owned, CheckDepth::Everything).await;
+    let found = check(&owned, Depth::Everything).await;
     assert!(
         matches!(&found[..], [(of, reason, versions)] if *of == path && reason == "it is missing" && versions.len() == 1),
         "{found:?}"
     );
     parsed(&owned.delete(id, 1).await);
-    assert_eq!(check(&owned, CheckDepth::Everything).await, [(path.clone(), "unneeded".to_owned(), Vec::new())]);
+    assert_eq!(check(&owned, Depth::Everything).await, [(path.clone(), "unneeded".to_owned(), Vec::new())]);
     let directory = tempfile::tempdir().expect("a directory");
-    let maintenance = owned.service.app.maintenance();
-    let backed_up = maintenance.backup(directory.path(), BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
+    let backed_up = owned.service.backup(directory.path(), BackupKind::Copied).await;
     let backed_up = backed_up.expect("a backup without what nobody needs");
     assert_eq!((backed_up.files, backed_up.damaged), (1, 0));
     // One that is there and damaged is told as before: a disk may be failing.
     fs::write(&file, &bytes[..bytes.len() - 1]).expect("written");
-    let found = check(&owned, CheckDepth::Everything).await;
+    let found = check(&owned, Depth::Everything).await;
     assert!(
         matches!(&found[..], [(_, reason, versions)] if reason.contains("bytes") && versions.is_empty()),
         "{found:?}"
     );
     fs::remove_file(&file).expect("removed");
     owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
-    assert_eq!(check(&owned, CheckDepth::Everything).await, []);
+    assert_eq!(check(&owned, Depth::Everything).await, []);
 }
 
 async fn a_hold_stops_a_sweep(owned: Owned) {
@@ -119,7 +113,7 @@ async fn a_hold_stops_a_sweep(owned: Owned) {
     parsed(&owned.save(id, 1, "[]").await);
     parsed(&owned.delete(id, 1).await);
     old_file(&owned.service.directory().join("store/versions/left.parquet"));
-    let catalog = catalog(&owned).await;
+    let catalog = owned.service.catalog().await;
     let hold = catalog.hold_files(HOUR).await.expect("held");
     let swept = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!((swept.removed, swept.held), (0, true));
@@ -127,24 +121,22 @@ async fn a_hold_stops_a_sweep(owned: Owned) {
     assert_eq!(sweep(&owned, Duration::ZERO).await.len(), 2);
 }
 
-/// Checks and gives the findings as (kind, path, reason, versions).
-async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<String>)> {
-    let mut told = Vec::new();
-    let mut tell = |finding: &Finding| told.push(finding.clone());
-    let checked = owned.service.app.maintenance().check(depth, &mut tell).await.expect("checked");
-    let unnamed = told.iter().filter(|finding| matches!(finding, Finding::Unnamed { .. })).count();
-    let unneeded = told.iter().filter(|finding| matches!(finding, Finding::Unneeded { .. })).count();
-    let damaged = told.len() - unnamed - unneeded;
-    assert_eq!((checked.damaged, checked.unnamed), (damaged as u64, unnamed as u64));
-    assert!(!catalog(owned).await.files_held().await.expect("an answer"), "the check gave the files back");
-    let told = told.into_iter().map(|finding| match finding {
-        Finding::Damaged { path, reason, versions } => {
-            (path, reason, versions.iter().flatten().map(ToString::to_string).collect())
-        }
-        Finding::Catalog { reason } | Finding::Store { reason } => (String::new(), reason, Vec::new()),
-        Finding::Dangling(reference) => (String::new(), "no record".to_owned(), vec![reference.to_string()]),
-        Finding::Unneeded { path, .. } => (path, "unneeded".to_owned(), Vec::new()),
-        Finding::Unnamed { path, .. } => (path, "unnamed".to_owned(), Vec::new()),
+/// Checks and gives the findings as (path, reason or kind, versions).
+async fn check(owned: &Owned, depth: Depth) -> Vec<(String, String, Vec<String>)> {
+    let CheckReport { damaged, unnamed, findings, .. } = owned.service.check(depth).await;
+    let count = |kind| findings.iter().filter(|finding| finding.kind == kind).count();
+    let no_damage = count(FindingKind::Unnamed) + count(FindingKind::Unneeded);
+    assert_eq!(damaged as usize, findings.len() - no_damage);
+    assert_eq!(unnamed as usize, count(FindingKind::Unnamed));
+    assert!(!owned.service.catalog().await.files_held().await.expect("an answer"), "the check gave the files back");
+    let told = findings.into_iter().map(|finding| {
+        let reason = match finding.kind {
+            FindingKind::Damaged | FindingKind::Catalog | FindingKind::Store => finding.reason,
+            FindingKind::Dangling => "no record".to_owned(),
+            FindingKind::Unneeded => "unneeded".to_owned(),
+            FindingKind::Unnamed => "unnamed".to_owned(),
+        };
+        (finding.path, reason, finding.versions)
     });
     told.collect()
 }
@@ -154,8 +146,8 @@ async fn a_check_names_the_version_whose_file_is_damaged(owned: Owned) {
     let saved = parsed(&owned.save(id, 2, r#"[{"alt":1}]"#).await);
     let alt = saved["version"]["alt_file_path"].as_str().expect("a path").to_owned();
     let clone = parsed(&owned.clone(id, "Clone").await)["dataset"]["dataset_id"].clone();
-    assert_eq!(check(&owned, CheckDepth::Everything).await, []);
-    assert_eq!(check(&owned, CheckDepth::Footers).await, []);
+    assert_eq!(check(&owned, Depth::Everything).await, []);
+    assert_eq!(check(&owned, Depth::Footers).await, []);
 
     let store = owned.service.directory().join("store");
     let whole = fs::read(store.join(&alt)).expect("the file");
@@ -169,7 +161,7 @@ async fn a_check_names_the_version_whose_file_is_damaged(owned: Owned) {
             None => fs::remove_file(store.join(&alt)).expect("removed"),
             Some(bytes) => fs::write(store.join(&alt), bytes).expect("written"),
         }
-        for depth in [CheckDepth::Footers, CheckDepth::Everything] {
+        for depth in [Depth::Footers, Depth::Everything] {
             let found = check(&owned, depth).await;
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!((&found[0].0, &found[0].2), (&alt, &named));
@@ -179,61 +171,49 @@ async fn a_check_names_the_version_whose_file_is_damaged(owned: Owned) {
     fs::write(store.join(&alt), &whole).expect("written");
     old_file(&store.join("versions/left.parquet"));
     let unnamed = ("versions/left.parquet".to_owned(), "unnamed".to_owned(), Vec::new());
-    assert_eq!(check(&owned, CheckDepth::Everything).await, [unnamed]);
+    assert_eq!(check(&owned, Depth::Everything).await, [unnamed]);
 }
 
 /// The answers of every read that these tests know, in one text.
-async fn answers(app: &App, id: u64) -> String {
-    let router = strata_http::router(app.clone());
+async fn answers(service: &TestService, id: u64) -> String {
     let mut all = String::new();
     for path in ["v1", "v2", "latest", "active", "v1/alt", "v2/alt", "v3"] {
         for query in ["", "?format=jsonl", "?format=csv", "?filter=a:2&count=true"] {
             let uri = format!("/api/{id}/things/{path}/{query}");
-            let request = axum::http::Request::builder().uri(&uri).body(axum::body::Body::empty()).expect("a request");
-            let Ok(response) = tower::ServiceExt::oneshot(router.clone(), request).await;
-            let status = response.status();
-            let body = http_body_util::BodyExt::collect(response.into_body()).await.expect("a body").to_bytes();
-            all += &format!("{uri} {status}\n{}\n", String::from_utf8_lossy(&body));
+            let answer = service.get(&uri).await;
+            assert!(answer.whole, "{uri}");
+            all += &format!("{uri} {}\n{}\n", answer.status, String::from_utf8_lossy(&answer.body));
         }
     }
     all
 }
 
 /// A service on a directory and nothing else.
-async fn open(directory: &Path) -> App {
-    let mut config = Config::default();
-    config.data.directory = directory.to_owned();
-    (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
-    App::open(&config).await.expect("it opens")
+async fn open(directory: &Path) -> TestService {
+    TestService::open_data(directory).await.expect("it opens")
 }
 
 async fn a_backup_answers_the_same_bytes(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1.0}]"#, r#"[{"a":2,"b":{"c":[1]}},{"a":3}]"#]).await;
     parsed(&owned.save(id, 1, r#"[{"alt":1}]"#).await);
     parsed(&owned.save(id, 1, r#"[{"alt":2}]"#).await);
-    let before = answers(&owned.service.app, id).await;
+    let before = answers(&owned.service, id).await;
     let directory = tempfile::tempdir().expect("a directory");
-    for (name, how) in [("linked", BackupFiles::LinkedWherePossible), ("copied", BackupFiles::Copied)] {
+    for (name, how) in [("linked", BackupKind::Linked), ("copied", BackupKind::Copied)] {
         let to = directory.path().join(name).join("deep");
         let mut told = 0;
-        let backed_up = owned
-            .service
-            .app
-            .maintenance()
-            .backup(&to, how, OnDamage::End, &mut |so_far| told = so_far.files)
-            .await
-            .expect("a backup");
+        let backed_up = owned.service.backup_with_progress(&to, how, |files| told = files).await.expect("a backup");
         assert_eq!((backed_up.files, told), (4, 4), "the replaced alternate is recorded still");
         // Both directories are temporary ones, on one file system.
-        assert_eq!(backed_up.linked, if how == BackupFiles::Copied { 0 } else { 4 });
+        assert_eq!(backed_up.linked, if how == BackupKind::Copied { 0 } else { 4 });
         let top: BTreeSet<String> = fs::read_dir(&to)
             .expect("readable")
             .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
             .collect();
         assert_eq!(top, BTreeSet::from(["catalog.sqlite".to_owned(), "store".to_owned()]));
-        assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
-        let again = owned.service.app.maintenance().backup(&to, how, OnDamage::End, &mut |_| {}).await;
-        assert!(matches!(again, Err(BackupError::NotEmpty(_))), "{again:?}");
+        assert!(!owned.service.catalog().await.files_held().await.expect("an answer"));
+        let again = owned.service.backup(&to, how).await.expect_err("the directory is not empty");
+        assert!(format!("{again:?}").starts_with("NotEmpty("), "{again:?}");
     }
     // What comes after is not in it, nor does what goes take anything from it.
     parsed(&owned.save(id, 2, r#"[{"alt":3}]"#).await);
@@ -242,24 +222,14 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
     for name in ["linked", "copied"] {
         let restored = open(&directory.path().join(name).join("deep")).await;
         assert_eq!(answers(&restored, id).await, before, "{name}");
-        let checked = restored.maintenance().check(CheckDepth::Everything, &mut |_| {}).await.expect("checked");
+        let checked = restored.check(Depth::Everything).await;
         assert_eq!((checked.files, checked.damaged, checked.unnamed), (4, 0, 0));
         // It is a service like any other: it makes versions and sweeps.
-        restored.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+        restored.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
         assert_eq!(answers(&restored, id).await, before, "{name}");
-        let body = bytes::Bytes::from(format!(r#"{{"dataset_id":{id},"entities":[]}}"#));
-        let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = strata_service::Push {
-            dataset: None,
-            body,
-            content_type: None,
-            name: None,
-            format: None,
-            infer_types: None,
-            enveloped: true,
-        };
-        let published = restored.refreshes().push(owned.user.id, push).await.expect("a version");
-        assert_eq!(published.record.version.number.get(), 3);
+        let body = format!(r#"{{"dataset_id":{id},"entities":[]}}"#);
+        let published = parsed(&call(&restored, owned.token(), "POST", "/dataset/refresh", &body).await);
+        assert_eq!(published["version"]["version_number"], json!(3));
     }
     assert_eq!(owned.versions(id).await.len(), 2);
 }
@@ -280,39 +250,28 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
     let backups = async {
         for number in 0..4 {
             let to = directory.path().join(number.to_string());
-            owned
-                .service
-                .app
-                .maintenance()
-                .backup(&to, BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
-                .await
-                .expect("a backup");
+            owned.service.backup(&to, BackupKind::Linked).await.expect("a backup");
         }
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     };
     tokio::join!(writes, backups);
     for number in 0..4 {
         let restored = open(&directory.path().join(number.to_string())).await;
-        let mut told = Vec::new();
-        let mut tell = |finding: &Finding| told.push(finding.clone());
-        let checked = restored.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
-        assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{told:?}");
-        let view = restored
-            .datasets()
-            .view(&owned.user, strata_types::ids::DatasetId::new(id))
-            .await
-            .expect("the dataset is in it");
+        let checked = restored.check(Depth::Everything).await;
+        assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{:?}", checked.findings);
+        let path = format!("/dataset/view?dataset_id={id}");
+        let view = parsed(&call(&restored, owned.token(), "GET", &path, "").await);
         // A version is made before the alternate that has its number, so they are at most one apart.
-        let latest = view.versions.first().expect("a version").version.number.get() - 1;
+        let latest = view["dataset"]["versions"][0]["version_number"].as_u64().expect("a version") - 1;
         let alt = answers_alt(&restored, id).await;
         assert!(latest == alt || latest == alt + 1, "version {latest}, alternate {alt}");
     }
 }
 
 /// The number in the alternate of version 1; 0 where there is none yet.
-async fn answers_alt(app: &App, id: u64) -> u64 {
-    let text = answers(app, id).await;
-    let answer = text.split(&format!("/api/{id}/things/v1/alt/?format=jsonl 200 OK\n")).nth(1);
+async fn answers_alt(service: &TestService, id: u64) -> u64 {
+    let text = answers(service, id).await;
+    let answer = text.split(&format!("/api/{id}/things/v1/alt/?format=jsonl 200\n")).nth(1);
     let Some(line) = answer.and_then(|rest| rest.lines().next()) else { return 0 };
     serde_json::from_str::<Value>(line).expect("JSON")["n"].as_u64().expect("a number")
 }
@@ -333,7 +292,7 @@ async fn a_full_check_finds_a_changed_byte_wherever_an_answer_could_use_it() {
         let mut bytes = whole.clone();
         bytes[*at] ^= 0x10;
         fs::write(&file, bytes).expect("written");
-        match check(&owned, CheckDepth::Everything).await.is_empty() {
+        match check(&owned, Depth::Everything).await.is_empty() {
             false => found += 1,
             true => {
                 // Then no answer changes: a service that has read nothing yet gives the same.
@@ -345,7 +304,7 @@ async fn a_full_check_finds_a_changed_byte_wherever_an_answer_could_use_it() {
     }
     assert!(found * 2 > steps.len(), "{found} of {}", steps.len());
     fs::write(&file, whole).expect("written");
-    assert_eq!(check(&owned, CheckDepth::Everything).await, []);
+    assert_eq!(check(&owned, Depth::Everything).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,19 +314,12 @@ async fn a_backup_of_a_damaged_file_names_the_version_and_cannot_be_opened() {
     let file = owned.service.version_files().remove(0);
     damage_documents(&file);
     let directory = tempfile::tempdir().expect("a directory");
-    let failed = owned
-        .service
-        .app
-        .maintenance()
-        .backup(directory.path(), BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
-        .await;
+    let failed = owned.service.backup(directory.path(), BackupKind::Linked).await;
     let message = failed.expect_err("a damaged file").to_string();
     assert!(message.contains(&format!("dataset {id} \"Things\" v1")), "{message}");
-    assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
+    assert!(!owned.service.catalog().await.files_held().await.expect("an answer"));
 
-    let mut config = Config::default();
-    config.data.directory = directory.path().to_owned();
-    let opened = App::open(&config).await.err().expect("it must not open").to_string();
+    let opened = TestService::open_data(directory.path()).await.err().expect("it must not open");
     assert!(opened.contains("incomplete"), "{opened}");
     assert!(!directory.path().join("catalog.sqlite").exists());
 }
@@ -379,7 +331,7 @@ async fn a_backup_that_is_given_up_half_way_is_marked_and_lets_the_files_go() {
     let directory = tempfile::tempdir().expect("a directory");
     let (one, first) = tokio::sync::oneshot::channel();
     let mut one = Some(one);
-    let mut tell = |_: &_| {
+    let tell = |_| {
         if let Some(one) = one.take() {
             let _ = one.send(());
         }
@@ -387,16 +339,14 @@ async fn a_backup_that_is_given_up_half_way_is_marked_and_lets_the_files_go() {
     tokio::select! {
         biased;
         _ = first => {}
-        _ = owned.service.app.maintenance().backup(directory.path(), BackupFiles::Copied, OnDamage::End, &mut tell) => {}
+        _ = owned.service.backup_with_progress(directory.path(), BackupKind::Copied, tell) => {}
     }
     if !directory.path().join("catalog.sqlite").exists() {
-        let mut config = Config::default();
-        config.data.directory = directory.path().to_owned();
-        assert!(App::open(&config).await.is_err());
+        assert!(TestService::open_data(directory.path()).await.is_err());
     }
     // A hold that nobody ends expires by itself.
-    let later = catalog(&owned).await.with_clock(strata_catalog::Clock::manual(chrono::Utc::now() + HOUR));
-    assert!(!later.files_held().await.expect("an answer"));
+    execute(&owned.service, "UPDATE file_holds SET expires_at = expires_at - 3600000000").await;
+    assert!(!owned.service.catalog().await.files_held().await.expect("an answer"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -405,15 +355,10 @@ async fn a_store_in_memory_is_backed_up_into_a_directory() {
     let owned = Owned::configured(|config| config.store.url = Some(memory), None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
-    let backed_up = owned
-        .service
-        .app
-        .maintenance()
-        .backup(directory.path(), BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
-        .await;
+    let backed_up = owned.service.backup(directory.path(), BackupKind::Linked).await;
     let backed_up = backed_up.expect("a backup");
     assert_eq!((backed_up.files, backed_up.linked), (1, 0));
-    let before = answers(&owned.service.app, id).await;
+    let before = answers(&owned.service, id).await;
     assert_eq!(answers(&open(directory.path()).await, id).await, before);
 }
 

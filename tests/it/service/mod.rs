@@ -12,7 +12,6 @@ mod edits;
 mod explain;
 mod exports_ahead;
 mod hanging_store;
-mod held;
 mod maintenance;
 mod refreshes;
 mod shared_exports;

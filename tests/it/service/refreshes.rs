@@ -700,7 +700,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     version(&owner.push(&dataset, json!([{"n": 0}])).await);
     eventually("the last post", async || receiver.received().len() as u64 == VERSIONS).await;
     background.finish(Duration::from_secs(60)).await;
-    let rendering = strata_runtime::metrics::render();
+    let rendering = owner.service.metrics();
     let counted = ["accepted", "rejected"].map(|outcome| {
         value(&rendering, &format!("strata_webhooks_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
     });

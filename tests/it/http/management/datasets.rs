@@ -311,7 +311,7 @@ async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
     assert!(second.as_u64() > first.as_u64(), "{second} after {first}");
     // While it is refreshed it stays.
     let id = strata_types::ids::DatasetId::new(second.as_u64().expect("a number"));
-    let catalog = owners.catalog().await;
+    let catalog = owners.service.catalog().await;
     let lease = std::time::Duration::from_secs(600);
     let held =
         catalog.acquire_refresh(id, strata_types::dataset::RefreshTrigger::Manual, "held", lease).await.expect("held");

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use strata_catalog::Catalog;
 use strata_config::{CatalogUrl, Config};
 use strata_testing::openapi::Document;
 use strata_testing::postgres::Postgres;
@@ -109,11 +108,6 @@ impl Owners {
     /// The cookie of a new session.
     async fn log_in(&self, email: &str, password: &str) -> String {
         cookie(&self.try_log_in(email, password).await)
-    }
-
-    /// The catalog, as another process sees it.
-    async fn catalog(&self) -> Catalog {
-        Catalog::open(&self.service.app.config().catalog_url()).await.expect("the catalog")
     }
 
     /// A dataset with as many versions.

@@ -39,7 +39,8 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
     assert_eq!(ok(&me(&format!("a=b; {session}; c=\"d\"")).await), user);
     // The id is nowhere in the database.
     let id = session.split_once('=').expect("a pair").1;
-    let record = owners.catalog().await.session(&Secret::from_stored(id.to_owned()).hash()).await.expect("a look-up");
+    let record =
+        owners.service.catalog().await.session(&Secret::from_stored(id.to_owned()).hash()).await.expect("a look-up");
     assert!(!format!("{:?}", record.expect("a session")).contains(id));
 
     // Whoever logs in again gets another id, and the old one is void.
@@ -74,7 +75,7 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
 async fn a_session_ends_when_it_is_not_used_and_its_end_moves_when_it_is(owners: Owners) {
     let session = owners.log_in(OWNER, PASSWORD).await;
     let hash = Secret::from_stored(session.split_once('=').expect("a pair").1.to_owned()).hash();
-    let catalog = owners.catalog().await;
+    let catalog = owners.service.catalog().await;
     let end = async || catalog.session(&hash).await.expect("a look-up").expect("a session").expires_at;
     let me = async || owners.raw("GET", "/session/me", &[("cookie", &session)], Vec::new()).await;
     let whole = end().await;
@@ -122,7 +123,7 @@ async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
     let owners = owners.with(|config| config.sessions.absolute_s = 3_600).await;
     let cookie = owners.log_in(OWNER, PASSWORD).await;
     let hash = Secret::from_stored(cookie.split_once('=').expect("a pair").1.to_owned()).hash();
-    let catalog = owners.catalog().await;
+    let catalog = owners.service.catalog().await;
     let session = catalog.session(&hash).await.expect("a look-up").expect("a session");
     assert_eq!((session.expires_at - session.created_at).num_seconds(), 3_600, "although two idle weeks are free");
     let me = async || owners.raw("GET", "/session/me", &[("cookie", &cookie)], Vec::new()).await;
@@ -130,7 +131,8 @@ async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
     let begun = async |minutes: i64| {
         let created_at = session.created_at - chrono::TimeDelta::minutes(minutes);
         catalog.delete_session(&hash).await.expect("deleted");
-        let record = strata_catalog::SessionRecord { created_at, ..session.clone() };
+        let mut record = session.clone();
+        record.created_at = created_at;
         assert!(catalog.create_session(&record, None, 100).await.expect("recorded"));
     };
     begun(50).await;

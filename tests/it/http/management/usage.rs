@@ -4,10 +4,8 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use strata_catalog::{Catalog, DayUsage};
-use strata_service::App;
-use strata_testing::databases::on_both_databases;
-use strata_testing::{Answer, OWNER, TestService};
+use strata_testing::databases::{execute, on_both_databases};
+use strata_testing::{Answer, OWNER};
 
 use super::{Owners, ok, refused};
 
@@ -164,10 +162,8 @@ async fn a_download_that_is_broken_off_counts_what_was_sent(owners: Owners) {
     let service = &owners.service;
     let text = entities(60_000);
     let id = service.try_import("Read", false, text.as_bytes()).await.expect("imported").dataset_id.get();
-    let mut router = strata_http::router(service.app.clone());
     let request = Request::get(format!("/api/{id}/read/v1/?format=jsonl")).body(Body::empty()).expect("a request");
-    let response = tower::Service::call(&mut router, request).await.expect("a response");
-    let mut body = response.into_body();
+    let mut body = service.respond(request).await.into_body();
     let mut sent = 0;
     for _ in 0..2 {
         let frame = body.frame().await.expect("a frame").expect("bytes");
@@ -198,7 +194,7 @@ async fn usage_outlives_a_restart_and_processes_add_up(owners: Owners) {
     seen.count(&beside.get(&read).await);
     beside.app.close().await;
     assert_eq!(owners.usage(id).await, seen.0);
-    let again = TestService::on(App::open(owners.service.app.config()).await.expect("the service opens"));
+    let again = owners.service.reopened().await;
     seen.count(&again.get(&read).await);
     let user = again.app.accounts().users(None, 100).await.expect("users").into_iter();
     let user = user.into_iter().find(|user| user.email == OWNER).expect("the owner");
@@ -228,9 +224,8 @@ async fn what_is_counted_while_the_catalog_is_locked_is_added_later(owners: Owne
         assert!(tries < 50, "{error}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    let catalog = Catalog::open(&url).await.expect("the catalog");
-    let written = catalog.usage(strata_types::ids::DatasetId::new(id), 0).await.expect("usage");
-    let requests: u64 = written.iter().map(|DayUsage { counts, .. }| counts.requests).sum();
+    let written = service.catalog().await.usage(strata_types::ids::DatasetId::new(id), 0).await.expect("usage");
+    let requests: u64 = written.iter().map(|day| day.counts.requests).sum();
     assert_eq!(requests, seen.0[0]);
     assert_eq!(owners.usage(id).await, seen.0);
 }
@@ -266,17 +261,12 @@ async fn usage_is_the_owners_and_of_the_days_that_are_asked_for(owners: Owners) 
     }
     assert_eq!(ok(&owners.get(&uri).await), json!({"ok": true, "usage": []}));
     owners.service.get(&format!("/api/{id}/read/v1/")).await;
-    let today = DayUsage::day_of(chrono::Utc::now());
-    let catalog = owners.catalog().await;
-    let counts = strata_catalog::UsageCounts { requests: 1, not_modified: 0, rate_limited: 0, bytes: 5 };
-    let counted = |day| strata_catalog::CountedUsage {
-        dataset: strata_types::ids::DatasetId::new(id),
-        name_slug: None,
-        day,
-        counts,
-    };
-    let rows: Vec<_> = [today - 410, today - 399, today - 30, today - 29, today - 1].map(counted).to_vec();
-    catalog.add_usage("earlier", 1, &rows).await.expect("added");
+    let today = chrono::Utc::now().date_naive();
+    let day_of_today = (today - chrono::NaiveDate::default()).num_days();
+    let rows = [410, 399, 30, 29, 1].map(|days_ago| format!("({id}, {}, 1, 0, 0, 5)", day_of_today - days_ago));
+    let columns = "dataset_id, day, requests, not_modified, rate_limited, bytes";
+    let sql = format!("INSERT INTO dataset_usage ({columns}) VALUES {}", rows.join(", "));
+    execute(&owners.service.app.config().catalog_url(), &sql).await;
     let days = async |more: &str| {
         let usage = ok(&owners.get(&format!("{uri}{more}")).await);
         usage["usage"].as_array().expect("days").clone()
@@ -287,7 +277,7 @@ async fn usage_is_the_owners_and_of_the_days_that_are_asked_for(owners: Owners) 
     assert_eq!(names, ["day", "requests", "not_modified", "rate_limited", "bytes"]);
     let dates: Vec<&str> = listed.iter().map(|day| day["day"].as_str().expect("a date")).collect();
     assert!(dates.is_sorted_by(|one, next| one > next) && dates[0].len() == "2026-11-22".len(), "{dates:?}");
-    assert_eq!(dates[1], DayUsage { day: today - 1, counts }.date().to_string());
+    assert_eq!(dates[1], (today - chrono::TimeDelta::days(1)).to_string());
     assert_eq!(days("&days=1").await, listed[..1]);
     assert_eq!(days("&days=2").await, listed[..2]);
     assert_eq!(days("&days=31").await.len(), 4);

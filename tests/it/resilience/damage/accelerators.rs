@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use strata_service::{CheckDepth, Finding};
 use strata_testing::files::damage_documents;
+use strata_testing::maintenance::Depth;
 use strata_testing::metrics::growth;
 use strata_testing::{Log, comes_about, seal};
 
@@ -215,10 +215,8 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
             reported += 1;
         }
         assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{name}");
-        let mut found = Vec::new();
-        let mut tell = |finding: &Finding| found.push(finding.clone());
-        let checked = fresh.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
-        assert_eq!(checked.damaged, 1, "{name}: {found:?}");
+        let checked = fresh.check(Depth::Everything).await;
+        assert_eq!(checked.damaged, 1, "{name}: {:?}", checked.findings);
     }
     assert!(reported > 5, "{reported} parts were read");
     // Documents are something else.
@@ -247,10 +245,9 @@ async fn places_of_keyword_index_and_shapes_that_cannot_be_followed_cost_no_answ
         let fresh = owned.service.beside(|_| {}).await;
         let answer = fresh.get(&uri).await;
         assert_eq!((answer.status, &answer.body), (200, &right.body), "{found}");
-        for depth in [CheckDepth::Footers, CheckDepth::Everything] {
-            let mut found = Vec::new();
-            let mut tell = |finding: &Finding| found.push(finding.clone());
-            assert_eq!(fresh.app.maintenance().check(depth, &mut tell).await.expect("checked").damaged, 1, "{found:?}");
+        for depth in [Depth::Footers, Depth::Everything] {
+            let checked = fresh.check(depth).await;
+            assert_eq!(checked.damaged, 1, "{:?}", checked.findings);
         }
         assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{found}");
     }

@@ -8,21 +8,15 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;
 use strata_config::{Config, StoreUrl};
-use strata_service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage};
 use strata_testing::TestService;
+use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
 use strata_testing::owned::{Owned, parsed};
 
 use super::{Damage, Tally, ask, damages, entities, furnished, reads};
 
 /// A service's catalog as one file, and the files that it names.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {
-    owned
-        .service
-        .app
-        .maintenance()
-        .backup(directory, BackupFiles::Copied, OnDamage::End, &mut |_| {})
-        .await
-        .expect("a backup");
+    owned.service.backup(directory, BackupKind::Copied).await.expect("a backup");
     fs::read(directory.join("catalog.sqlite")).expect("a catalog")
 }
 
@@ -34,8 +28,7 @@ async fn open(catalog: &[u8], store: &Path, directory: &Path) -> Option<TestServ
     config.store.url = Some(StoreUrl::try_from(store.display().to_string()).expect("a URL"));
     config.query.threads = 2;
     (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
-    let app = App::open(&config).await.ok()?;
-    Some(TestService::on(app))
+    TestService::open(&config).await.ok()
 }
 
 /// A catalog with more than fits into one page of any table.
@@ -166,8 +159,9 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     for _ in 0..2 {
         let mut told = Vec::new();
-        let mut tell = |file: &strata_service::SweptFile| told.push(file.path.clone());
-        service.app.maintenance().sweep(std::time::Duration::ZERO, &mut tell).await.expect("swept");
+        let maintenance = service.app.maintenance();
+        let swept = maintenance.sweep(std::time::Duration::ZERO, &mut |file| told.push(file.path.clone())).await;
+        swept.expect("swept");
         assert!(told.iter().all(|path| path == "versions/left.parquet"), "{told:?}");
     }
     assert!(!left.exists(), "what nobody names is removed all the same");
@@ -219,30 +213,23 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
             .expect("the record");
         sqlx::raw_sql(damage).execute(&mut connection).await.expect("damaged");
         let mut told = Vec::new();
-        let mut tell = |file: &strata_service::DamagedFile| told.push(file.clone());
-        let scrubbed = owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+        let scrubbed = owned.service.app.maintenance().scrub(0, &mut |file| told.push(file.clone())).await;
+        let scrubbed = scrubbed.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (2, 2, 2), "{damage}: {told:?}");
         let versions = told[0].versions.as_ref().expect("they are known");
         assert!(told[0].path.contains("record 2 ") && versions.len() == 1, "{told:?}");
         assert!(told[1].path.starts_with("versions/"), "{told:?}");
 
-        let mut found = Vec::new();
-        let mut tell = |finding: &Finding| found.push(finding.clone());
-        let checked = owned.service.app.maintenance().check(CheckDepth::Footers, &mut tell).await.expect("checked");
+        let checked = owned.service.check(Depth::Footers).await;
         assert_eq!(checked.files, 3);
-        let is_told =
-            |finding: &Finding| matches!(finding, Finding::Damaged { path, .. } if path.contains("record 2 "));
-        assert!(found.iter().any(is_told), "{found:?}");
+        let mut damaged = checked.findings.iter().filter(|finding| finding.kind == FindingKind::Damaged);
+        assert!(damaged.any(|finding| finding.path.contains("record 2 ")), "{:?}", checked.findings);
 
         let to = tempfile::tempdir().expect("a directory");
         // A backup that lacks a file is none; it says which record it is.
-        let failed = owned
-            .service
-            .app
-            .maintenance()
-            .backup(&to.path().join("b"), BackupFiles::Copied, OnDamage::End, &mut |_| {})
-            .await;
-        assert!(matches!(&failed, Err(BackupError::Record { file, .. }) if file.get() == 2), "{failed:?}");
+        let failed = owned.service.backup(&to.path().join("b"), BackupKind::Copied).await;
+        let failed = format!("{:?}", failed.expect_err("a damaged record"));
+        assert!(failed.starts_with("Record {") && failed.contains("file: FileId(2)"), "{failed}");
         sqlx::query("UPDATE files SET content_hash = $1, size_bytes = $2 WHERE file_id = 2")
             .bind(before.0)
             .bind(before.1)
@@ -257,18 +244,12 @@ async fn a_backup_of_a_damaged_catalog_is_none() {
     let owned = super::owned().await;
     owned.dataset("Things", json!({}), &["[]"]).await;
     let directory = tempfile::tempdir().expect("a directory");
-    owned
-        .service
-        .app
-        .maintenance()
-        .backup(&directory.path().join("sound"), BackupFiles::Copied, OnDamage::End, &mut |_| {})
-        .await
-        .expect("made");
+    owned.service.backup(&directory.path().join("sound"), BackupKind::Copied).await.expect("made");
     let url = owned.service.app.config().catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("UPDATE datasets SET frozen = 1").execute(&mut connection).await.expect("damaged");
     let to = directory.path().join("damaged");
-    let failed = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
-    assert!(matches!(&failed, Err(BackupError::Damaged { reason }) if reason.contains("dataset")), "{failed:?}");
+    let failed = format!("{:?}", owned.service.backup(&to, BackupKind::Copied).await.expect_err("a damaged record"));
+    assert!(failed.starts_with("Damaged {") && failed.contains("dataset"), "{failed}");
     assert!(to.join("INCOMPLETE-BACKUP").exists());
 }

@@ -12,10 +12,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use strata_config::Networks;
-use strata_service::{CheckDepth, DamagedFile, Finding};
 use strata_testing::files::damage_documents;
 use strata_testing::loopback_server::{LoopbackServer, Reply, ok, with_status};
 use strata_testing::machine::{Machine, Server, get};
+use strata_testing::maintenance::Depth;
 use strata_testing::owned::{Owned, call, parsed};
 use strata_testing::{Answer, Log, TestService, eventually};
 
@@ -337,17 +337,15 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
         bytes[at] ^= 1 << random.random_range(0..8);
         fs::write(file, bytes).expect("written");
         let mut told = Vec::new();
-        let mut tell = |damaged: &DamagedFile| told.push(damaged.clone());
-        let scrubbed = owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+        let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| told.push(damaged.clone())).await;
+        let scrubbed = scrubbed.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (4, 1, 1), "byte {at} of {}", whole.len());
         assert!(
             file.ends_with(&told[0].path) && told[0].versions.as_ref().is_some_and(|versions| !versions.is_empty()),
             "{told:?}"
         );
-        let mut found = Vec::new();
-        let mut tell = |finding: &Finding| found.push(finding.clone());
-        let checked = owned.service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
-        assert_eq!(checked.damaged, 1, "byte {at}: {found:?}");
+        let checked = owned.service.check(Depth::Everything).await;
+        assert_eq!(checked.damaged, 1, "byte {at}: {:?}", checked.findings);
     }
     fs::write(file, whole).expect("written");
     assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
@@ -396,8 +394,8 @@ async fn a_refresh_shares_a_file_only_if_it_is_sound() {
     owned.service.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.is_error(500);
     // The scrub knows that another file holds the same.
     let mut told = Vec::new();
-    let mut tell = |damaged: &DamagedFile| told.push(damaged.clone());
-    owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+    let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| told.push(damaged.clone())).await;
+    scrubbed.expect("scrubbed");
     let [damaged] = told.as_slice() else { panic!("{told:?}") };
     let versions: Vec<String> = damaged.versions.iter().flatten().map(ToString::to_string).collect();
     assert_eq!(versions, [format!("dataset {id} \"Things\" v1"), format!("dataset {id} \"Things\" v2")]);

@@ -10,11 +10,10 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
+use strata_testing::forged_parquet::{self as forge, Column, Page};
 use strata_testing::http_client;
 use strata_testing::machine::{Machine, Server};
 use strata_testing::packed::gzip;
-
-use super::forge::{self, Column, Page};
 
 /// The memory of one Parquet source, in the configuration of this test.
 const PARQUET_MIB: u64 = 64;

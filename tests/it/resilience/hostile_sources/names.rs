@@ -24,15 +24,8 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
     })
     .await;
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
-    let (_, hostile) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (eve, _) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
     let app = owned.service.app.clone();
-    let eve = app
-        .sessions()
-        .user_of_token(strata_service::Client::Unspecified, &hostile)
-        .await
-        .expect("a catalog")
-        .expect("a user")
-        .user;
     // Registering looks names up; so does every refresh.
     let registering: Vec<_> = (0..20)
         .map(|number| {

@@ -5,7 +5,7 @@
 //!
 //! | Module | Registry |
 //! |---|---|
-//! | `reads` | the parameters of reads (`http::params::PARAMETERS`) |
+//! | `reads` | the parameters of reads in `/openapi.json` |
 //! | `fixed` | the fixed limits (`model::limits::ALL`) |
 //! | `options` | the options of the configuration (`Config::options`) |
 //! | `calls` | the operations of `/openapi.json` and the tools of `/mcp` |

@@ -59,20 +59,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "limits.refused_body_s",
         "resilience::hostile_sources::bodies::a_refusal_reaches_a_client_that_sends_its_whole_body_first",
     ),
-    (
-        "sources.free_expansion_bytes",
-        "resilience::hostile_sources::bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came",
-    ),
-    (
-        "sources.max_expansion",
-        "resilience::hostile_sources::bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came",
-    ),
-    ("sources.zstd_window_bytes", "resilience::hostile_sources::bombs::the_window_of_a_zstandard_frame_is_bounded"),
-    ("sources.max_columns", "resilience::hostile_sources::bombs::the_columns_of_a_table_are_bounded"),
-    (
-        "sources.parquet_memory_bytes",
-        "resilience::hostile_sources::parquet::a_row_with_a_long_list_is_bounded_in_memory",
-    ),
+    ("sources.free_expansion_bytes", "ingest::bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came"),
+    ("sources.max_expansion", "ingest::bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came"),
+    ("sources.zstd_window_bytes", "ingest::bombs::the_window_of_a_zstandard_frame_is_bounded"),
+    ("sources.max_columns", "ingest::bombs::the_columns_of_a_table_are_bounded"),
+    ("sources.parquet_memory_bytes", "ingest::parquet_bombs::a_row_with_a_long_list_is_bounded_in_memory"),
     (
         "sources.spool_bytes",
         "resilience::hostile_sources::bodies::the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all",

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use strata_http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata_testing::openapi::{Document, ParameterKind, ReadParameter, Repetition};
 use strata_types::limits;
 
 use super::{DATASETS, ORDINARY, World, encoded};
@@ -12,8 +12,13 @@ use super::{DATASETS, ORDINARY, World, encoded};
 /// What a value may hold beside itself, in the longest query strings.
 const SPARE_BYTES: usize = 64;
 
+/// The parameters of reads, as the server describes them.
+async fn parameters(world: &World) -> Vec<ReadParameter> {
+    Document(world.get("/openapi.json").await.json()).read_parameters()
+}
+
 /// One parameter as often as given.
-fn given(parameter: &Parameter, values: impl IntoIterator<Item = String>) -> String {
+fn given(parameter: &ReadParameter, values: impl IntoIterator<Item = String>) -> String {
     let pairs: Vec<String> =
         values.into_iter().map(|value| format!("{}={}", parameter.name, encoded(&value))).collect();
     pairs.join("&")
@@ -25,23 +30,23 @@ fn path(names: usize) -> String {
 }
 
 /// A value that makes the query string as long as it may be, within `rest` bytes.
-fn filling(parameter: &Parameter, head: &str) -> String {
+fn filling(parameter: &ReadParameter, head: &str) -> String {
     let bytes = limits::QUERY_BYTES - parameter.name.len() - 1 - encoded(head).len();
     format!("{head}{}", "x".repeat(bytes))
 }
 
 /// Query strings of this parameter alone that are at a limit: each is taken.
-fn at_most(parameter: &Parameter) -> Vec<String> {
+fn at_most(parameter: &ReadParameter) -> Vec<String> {
     let one = |value: &str| given(parameter, [value.to_owned()]);
     let items = |item: fn(usize) -> String| match parameter.repetition {
         Repetition::Single => unreachable!("{} is given once", parameter.name),
         Repetition::Repeat => given(parameter, (0..limits::ITEMS).map(item)),
         Repetition::List => given(parameter, [(0..limits::ITEMS).map(item).collect::<Vec<_>>().join(",")]),
     };
-    match parameter.kind {
+    match &parameter.kind {
         ParameterKind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
         ParameterKind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
-        ParameterKind::OneOf(names) => names.iter().copied().map(one).collect(),
+        ParameterKind::OneOf(names) => names.iter().map(|name| one(name)).collect(),
         ParameterKind::Paths => vec![
             items(|number| format!("f{number}")),
             items(|_| path(3)),
@@ -61,7 +66,7 @@ fn at_most(parameter: &Parameter) -> Vec<String> {
 }
 
 /// Query strings that are one past a limit, with the status and a word of the refusal.
-fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
+fn beyond(parameter: &ReadParameter) -> Vec<(String, u16, &'static str)> {
     let one = |value: &str| given(parameter, [value.to_owned()]);
     let many = |item: &str| match parameter.repetition {
         Repetition::Single => unreachable!("{} is given once", parameter.name),
@@ -73,9 +78,9 @@ fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
         (format!("{}=%FF", parameter.name), 400, "UTF-8"),
     ];
     if parameter.repetition == Repetition::Single {
-        all.push((format!("{0}&{0}", one(parameter.example.unwrap_or("1"))), 400, "valid"));
+        all.push((format!("{0}&{0}", one(parameter.example.as_deref().unwrap_or("1"))), 400, "valid"));
     }
-    all.extend(match parameter.kind {
+    all.extend(match &parameter.kind {
         ParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1, or 0")],
         ParameterKind::WholeNumber => vec![
             (one("18446744073709551616"), 400, "too large"),
@@ -100,7 +105,7 @@ fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
     let world = World::new().await;
-    for parameter in &PARAMETERS {
+    for parameter in &parameters(&world).await {
         for query in at_most(parameter) {
             // A seed is one of a sample.
             let query = if parameter.name == "seed" { format!("{query}&sample=1") } else { query };
@@ -122,9 +127,9 @@ async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
 }
 
 /// Some parameters at once, each with some of what it may have, no more together than a request may.
-fn combination(random: &mut StdRng) -> String {
+fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
     let (mut pairs, mut bytes, mut items) = (Vec::<String>::new(), 0, 0);
-    for parameter in &PARAMETERS {
+    for parameter in parameters {
         // A seed is one of a sample, which comes before it.
         let is_without = parameter.name == "seed" && !pairs.iter().any(|pair| pair.starts_with("sample="));
         if parameter.name == "alt" || is_without || random.random_bool(0.5) {
@@ -137,7 +142,7 @@ fn combination(random: &mut StdRng) -> String {
         if !plain {
             // As many items as fit, and as much of the query string.
             let few = random.random_range(1..=(limits::ITEMS - items).clamp(1, 400));
-            let item = |number: usize| match parameter.kind {
+            let item = |number: usize| match &parameter.kind {
                 ParameterKind::PathValue => {
                     ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned()
                 }
@@ -165,9 +170,10 @@ async fn combinations_of_them_are_answered_several_at_once() {
     let rounds = std::env::var("STRATA_LIMIT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10);
     let random = &mut StdRng::seed_from_u64(11);
     let world = World::new().await;
+    let parameters = parameters(&world).await;
     for _ in 0..rounds {
         let queries: Vec<(&str, String)> =
-            (0..6).map(|_| (*DATASETS.choose(random).expect("a dataset"), combination(random))).collect();
+            (0..6).map(|_| (*DATASETS.choose(random).expect("a dataset"), combination(&parameters, random))).collect();
         let reads = queries.iter().map(async |(dataset, query)| (query, world.read(dataset, query).await));
         for (query, answer) in join_all(reads).await {
             answer.is(&[200, 400, 503], query);

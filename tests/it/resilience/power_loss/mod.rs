@@ -11,17 +11,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use strata_config::Config;
-use strata_service::{App, CheckDepth, Finding, OpenError};
 use strata_testing::faultfs::{Event, FaultFs, Operation};
-use strata_testing::http_client;
 use strata_testing::machine::{Machine, Server, succeeded};
-use tower::ServiceExt;
+use strata_testing::maintenance::Depth;
+use strata_testing::{TestService, http_client};
 
 use disk::{Disk, Image, Loss};
 
@@ -288,36 +285,33 @@ impl History {
             self.check_data(&copy, std::slice::from_ref(held), &format!("the backup, {what}")).await;
         } else if copy.join("INCOMPLETE-BACKUP").exists() {
             let opened = open(&copy).await.err();
-            assert!(matches!(opened, Some(OpenError::Incomplete(_))), "{what}: {opened:?}");
+            assert!(opened.as_ref().is_some_and(|error| error.contains("an incomplete backup")), "{what}: {opened:?}");
         }
     }
 
     /// A data directory holds one of the possible states, undamaged, and takes the next version.
     async fn check_data(&self, directory: &Path, possible: &[Seen], what: &str) {
-        let app = open(directory).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        let router = strata_http::router(app.clone());
-        let seen = self.see(&router, what).await;
+        let service = open(directory).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let seen = self.see(&service, what).await;
         assert!(possible.contains(&seen), "{what}: {seen:?} is none of {possible:?}");
-        let mut findings = Vec::new();
-        let mut tell = |finding: &Finding| findings.push(finding.clone());
-        let checked = app.maintenance().check(CheckDepth::Everything, &mut tell).await;
+        let checked = service.try_check(Depth::Everything).await;
         let checked = checked.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        assert_eq!(checked.damaged, 0, "{what}: {findings:?}");
+        assert_eq!(checked.damaged, 0, "{what}: {:?}", checked.findings);
         if seen.exists {
             let next = seen.versions.len() as u64 + 1;
             // Leases of the time before the failure run out by themselves.
             expire_leases(directory).await;
             let body = json!({"dataset_id": 1, "entities": entities(next)});
-            let (status, text) = self.call(&router, "POST", "/dataset/refresh", body.to_string()).await;
+            let (status, text) = self.call(&service, "POST", "/dataset/refresh", body.to_string()).await;
             assert_eq!(status, 200, "{what}: {text}");
-            let (status, text) = self.call(&router, "GET", &format!("/api/1/things/v{next}/"), String::new()).await;
+            let (status, text) = self.call(&service, "GET", &format!("/api/1/things/v{next}/"), String::new()).await;
             let read: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{what}: {status} {text}"));
             assert_eq!(read, entities(next), "{what}");
         }
     }
 
-    async fn see(&self, router: &Router, what: &str) -> Seen {
-        let (status, text) = self.call(router, "GET", "/dataset/view?dataset_id=1", String::new()).await;
+    async fn see(&self, service: &TestService, what: &str) -> Seen {
+        let (status, text) = self.call(service, "GET", "/dataset/view?dataset_id=1", String::new()).await;
         if status == 404 {
             return Seen::default();
         }
@@ -326,36 +320,34 @@ impl History {
         let latest = dataset["latest_version"].as_u64().unwrap_or(0);
         let mut seen = Seen { exists: true, active: dataset["active_version"].as_u64(), ..Seen::default() };
         for number in 1..=latest {
-            let (status, text) = self.call(router, "GET", &format!("/api/1/things/v{number}/"), String::new()).await;
+            let (status, text) = self.call(service, "GET", &format!("/api/1/things/v{number}/"), String::new()).await;
             assert_eq!(status, 200, "{what}: version {number}: {text}");
             seen.versions.push(serde_json::from_str(&text).expect("JSON"));
         }
         if latest > 0 {
-            let (status, text) = self.call(router, "GET", "/api/1/things/v1/alt/", String::new()).await;
+            let (status, text) = self.call(service, "GET", "/api/1/things/v1/alt/", String::new()).await;
             assert!(status == 200 || status == 404, "{what}: the alternate: {status} {text}");
             seen.alternate = (status == 200).then(|| serde_json::from_str(&text).expect("JSON"));
         }
         seen
     }
 
-    async fn call(&self, router: &Router, method: &str, uri: &str, body: String) -> (u16, String) {
+    async fn call(&self, service: &TestService, method: &str, uri: &str, body: String) -> (u16, String) {
         let request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
         let request = request.header("authorization", format!("Bearer {}", self.token));
-        let answer =
-            router.clone().oneshot(request.body(Body::from(body)).expect("a request")).await.expect("an answer");
-        let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
-        (status, String::from_utf8(bytes.to_vec()).expect("UTF-8"))
+        let answer = service.call(request.body(Body::from(body)).expect("a request")).await;
+        assert!(answer.whole, "{uri}");
+        (answer.status, answer.text().to_owned())
     }
 }
 
-async fn open(directory: &Path) -> Result<App, OpenError> {
+async fn open(directory: &Path) -> Result<TestService, String> {
     let mut config = Config::default();
     config.data.directory = directory.to_owned();
     config.query.threads = 1;
     config.limits.public_per_minute = 0;
     config.limits.private_per_minute = 0;
-    App::open(&config).await
+    TestService::open(&config).await
 }
 
 async fn expire_leases(directory: &Path) {

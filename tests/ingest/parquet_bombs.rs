@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use strata_ingest::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
 use strata_store::budget::{SpoolBudget, SpoolLimits};
 use strata_store::free_space::DiskReserve;
+use strata_testing::forged_parquet::{self as forge, Column, Page, Struct, varint, zigzag};
 use strata_testing::packed::gzip;
 
 use super::bombs::{decode, tight, too_large};
-use super::forge::{self, Column, Page, Struct, varint, zigzag};
 
 const MEMORY: &str = "sources.parquet_memory_bytes";
 

@@ -7,7 +7,7 @@ use strata_testing::packed::gzip;
 use strata_types::source::SourceFormat;
 
 /// Decodes all of it; gives the number of entities and the bytes of their text.
-pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), SourceError> {
+pub(crate) fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), SourceError> {
     let (mut decoder, _) = open(SourceInput::stream(std::io::Cursor::new(bytes.to_vec())), options)?;
     let (mut entities, mut length, mut text) = (0, 0, Vec::new());
     while decoder.next(&mut text)? {
@@ -20,7 +20,7 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), Sourc
 
 /// The error is of this kind, and its text names the option.
 #[track_caller]
-pub fn too_large<T: std::fmt::Debug>(result: Result<T, SourceError>, option: &str) {
+pub(crate) fn too_large<T: std::fmt::Debug>(result: Result<T, SourceError>, option: &str) {
     match result {
         Err(error @ SourceError::TooLarge { .. }) => assert!(error.to_string().contains(option), "{error}"),
         other => panic!("{other:?}, not too large by {option}"),
@@ -32,7 +32,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A tight bound, so that small bombs do.
-pub fn tight() -> DecodeOptions {
+pub(crate) fn tight() -> DecodeOptions {
     DecodeOptions { expansion: ExpansionLimits { times: 50, free_bytes: 1 << 20 }, ..DecodeOptions::default() }
 }
 

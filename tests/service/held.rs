@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, Response, header};
 use http_body::Body as _;
@@ -13,16 +12,15 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use strata_diff::DiffPage;
 use strata_encode::ContentCoding;
-use strata_http::router::router;
 use strata_reference::coding::decoded;
-use strata_service::{AnswerBody, DiffForm, DiffSides, Load};
+use strata_service::{AnswerBody, DiffForm, DiffSides};
 use strata_testing::TestService;
 use strata_testing::owned::{Owned, add_user, call};
 use strata_types::ids::DatasetId;
 use strata_types::user::Plan;
 use strata_types::version::{VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
-use tower::Service;
+use tower::ServiceExt;
 
 /// Text that hardly compresses.
 fn noise(bytes: usize) -> String {
@@ -35,9 +33,9 @@ fn noise(bytes: usize) -> String {
 }
 
 /// The answer, of which nothing is read yet.
-async fn begun(router: &Router, uri: &str, coding: &str) -> Response<Body> {
+async fn begun(service: &TestService, uri: &str, coding: &str) -> Response<Body> {
     let request = Request::get(uri).header("accept-encoding", coding).body(Body::empty()).expect("a request");
-    let response = router.clone().call(request).await.expect("an answer");
+    let response = service.respond(request).await;
     assert_eq!(response.status(), 200, "{uri}");
     response
 }
@@ -48,10 +46,10 @@ async fn whole_bodies_are_accounted_by_what_they_became() {
     let service = TestService::start().await;
     let small: String = (1..20_000).map(|number| format!("{{\"n\":{number}}}\n")).collect();
     service.import("Mixed", &format!("{{\"n\":0,\"text\":\"{}\"}}\n{small}", noise(LARGE_BYTES))).await;
-    let (router, load) = (router(service.app.clone()), || service.app.load().buffered_bytes);
+    let load = || service.app.load().buffered_bytes;
     let uri = "/api/1/mixed/v1/?limit=3&pretty=false";
 
-    let plain = begun(&router, uri, "identity").await;
+    let plain = begun(&service, uri, "identity").await;
     let size = plain.body().size_hint().exact().expect("a whole body");
     assert!(size > LARGE_BYTES as u64);
     assert_eq!(load(), size);
@@ -59,16 +57,16 @@ async fn whole_bodies_are_accounted_by_what_they_became() {
     assert_eq!(load(), 0);
 
     // Compressed, too, and once for all who are sent what is kept.
-    let made = begun(&router, uri, "gzip").await;
+    let made = begun(&service, uri, "gzip").await;
     let size = made.body().size_hint().exact().expect("a whole body");
     assert!(size > 64 << 10, "{size}");
     assert_eq!(load(), size);
     drop(made);
     assert_eq!(load(), 0, "what is kept does not count as sent");
-    let kept = [begun(&router, uri, "gzip").await, begun(&router, uri, "gzip").await];
+    let kept = [begun(&service, uri, "gzip").await, begun(&service, uri, "gzip").await];
     assert_eq!(load(), size);
     drop(kept);
-    assert_eq!(service.app.load(), Load::default());
+    assert!(service.is_idle());
 }
 
 #[tokio::test]
@@ -78,7 +76,7 @@ async fn names_of_columns_count_as_part_of_a_body() {
     let wide = format!("{{{}}}\n", (0..4_500).map(name).collect::<Vec<_>>().join(","));
     let small: String = (0..20_000).map(|number| format!("{{\"n\":{number}}}\n")).collect();
     service.import("Wide", &format!("{wide}{small}")).await;
-    let answer = begun(&router(service.app.clone()), "/api/1/wide/v1/?limit=2&format=csv", "identity").await;
+    let answer = begun(&service, "/api/1/wide/v1/?limit=2&format=csv", "identity").await;
     assert_eq!(answer.body().size_hint().exact(), None, "it is streamed");
     assert!(answer.into_body().collect().await.expect("a body").to_bytes().len() > 4_500_000);
 }
@@ -104,7 +102,7 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
     let answer = owned.call("GET", &format!("/dataset/diff?dataset_id={id}&v1=1&v2=2"), "").await;
     let result: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert_eq!(result["records"].as_array().map(Vec::len), Some(10));
-    assert_eq!(app.load(), Load::default());
+    assert!(owned.service.is_idle());
 }
 
 #[tokio::test]
@@ -112,10 +110,10 @@ async fn without_memory_for_a_compressor_a_stream_is_plain_and_tagged_so() {
     let service = TestService::configured(|config| config.query.memory_bytes = Some(16 << 20)).await;
     let entities: String = (0..60_000).map(|number| format!("{{\"n\":{number},\"text\":\"some text\"}}\n")).collect();
     service.import("Large", &entities).await;
-    let (router, uri) = (router(service.app.clone()), "/api/1/large/v1/?format=jsonl");
+    let uri = "/api/1/large/v1/?format=jsonl";
     let mut answers = Vec::new();
     for _ in 0..4 {
-        answers.push(begun(&router, uri, "zstd").await);
+        answers.push(begun(&service, uri, "zstd").await);
     }
     let mut seen = Vec::new();
     for answer in answers {
@@ -130,7 +128,7 @@ async fn without_memory_for_a_compressor_a_stream_is_plain_and_tagged_so() {
     }
     assert_eq!((seen[0].as_deref(), seen[3].as_deref()), (Some("zstd"), None), "{seen:?}");
     // Once they have been sent, there is memory again.
-    let again = begun(&router, uri, "zstd").await;
+    let again = begun(&service, uri, "zstd").await;
     assert_eq!(again.headers()[header::CONTENT_ENCODING], "zstd");
 }
 
@@ -165,8 +163,8 @@ async fn large_bodies_of_calls_take_turns() {
             let request = Request::post(path).header("content-type", "application/json");
             let request = request.header("authorization", format!("Bearer {}", owned.token));
             let request = request.body(Body::new(Announced(LARGEST_BYTES as u64))).expect("a request");
-            let mut router = router(owned.service.app.clone());
-            waiting.spawn(async move { router.call(request).await.expect("an answer").status() });
+            let answering = owned.service.router().oneshot(request);
+            waiting.spawn(async move { answering.await.expect("an answer").status() });
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
         let large = format!("{{\"dataset_id\":7}}{}", " ".repeat(100 << 10));

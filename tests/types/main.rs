@@ -1,0 +1,19 @@
+//! The plain types: what texts they take, and how they print.
+
+mod causes;
+mod dataset;
+mod ids;
+mod index;
+mod leb128;
+mod names;
+mod node;
+mod path;
+mod request;
+mod schedule;
+mod secret;
+mod similar;
+mod slug;
+mod source;
+mod text;
+mod user;
+mod version;
