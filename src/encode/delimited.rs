@@ -30,7 +30,7 @@ impl Delimited {
         out.push(b'\n');
     }
 
-    /// Appends the text of the scalar or array that stands there in the document.
+    /// Appends the text of a scalar or an array of the document.
     #[inline]
     fn cell(&self, document: &[u8], place: Range<usize>, out: &mut Vec<u8>) {
         let value = &document[place.clone()];

@@ -1,7 +1,6 @@
-//! `flatten=true`: any format that keeps nested objects, given entities without any (docs/reference/select-fields.md,
-//! flatten).
+//! `flatten=true` for formats with nested objects (docs/reference/select-fields.md, flatten).
 //!
-//! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
+//! Entities repeat their keys, so a [`Shape`] contains the flattened names.
 
 use strata_json::{Name, Names, Place, Shape};
 
@@ -9,10 +8,10 @@ use super::pool::Pool;
 use super::row::Cells;
 use super::{Encode, EntityBound, EntityTooLarge};
 
-/// Most bytes of learned names, and most names. Above these they are dropped. One entity may exceed them, up to its
-/// bound, until it is written. A body with a slow reader keeps its names, once for each thread.
-const MOST_NAME_BYTES: usize = 2 << 20;
-const MOST_NAMES: usize = 1 << 15;
+/// Names are dropped beyond these limits, because a body with a slow client keeps its names for each thread. A single
+/// entity can exceed them, up to its bound.
+const MAX_NAME_BYTES: usize = 2 << 20;
+const MAX_NAMES: usize = 1 << 15;
 
 pub(super) struct Flattened<E> {
     inner: E,
@@ -35,7 +34,7 @@ impl<E: Encode> Encode for Flattened<E> {
         self.memory.with(|memory| {
             let written =
                 memory.flatten(document, self.bound).and_then(|()| self.inner.entity(&memory.flat, first, out));
-            memory.forget_much();
+            memory.free_large_memory();
             written
         })
     }
@@ -48,7 +47,7 @@ impl<E: Encode> Encode for Flattened<E> {
 #[derive(Debug, Default)]
 struct Memory {
     shape: Shape,
-    /// The names with what surrounds them in JSON: `"name":`.
+    /// The names as JSON keys: `"name":`.
     keys: Names,
     /// The members of the current entity, by the number of their name.
     cells: Cells,
@@ -56,10 +55,9 @@ struct Memory {
 }
 
 impl Memory {
-    /// Frees the memory that one large entity, or many small ones, have left.
-    fn forget_much(&mut self) {
+    fn free_large_memory(&mut self) {
         let Memory { keys, flat, .. } = &*self;
-        if keys.bytes() > MOST_NAME_BYTES || keys.list().len() > MOST_NAMES || flat.capacity() > MOST_NAME_BYTES {
+        if keys.bytes() > MAX_NAME_BYTES || keys.list().len() > MAX_NAMES || flat.capacity() > MAX_NAME_BYTES {
             *self = Memory::default();
         }
     }
@@ -68,7 +66,7 @@ impl Memory {
         let Memory { shape, keys, cells, flat } = self;
         let mut placing = Placing { keys, cells, name_bytes: 0, document_bytes: document.len(), bound };
         if let Err(error) = shape.walk(document, &mut placing) {
-            // Otherwise places without a name would be taken for those of the next entity.
+            // The shape contains columns without a name.
             *self = Memory::default();
             return Err(error);
         }
@@ -90,7 +88,6 @@ impl Memory {
 struct Placing<'m> {
     keys: &'m mut Names,
     cells: &'m mut Cells,
-    /// Bytes of the names that this entity has added.
     name_bytes: usize,
     document_bytes: usize,
     bound: EntityBound,

@@ -1,15 +1,13 @@
-//! Encodes documents as the bytes of an answer, with one file per format.
+//! Encodes documents as the bytes of a response, with one file for each format.
 //!
-//! | format | written by | needs the columns first |
+//! | format | encoder | needs the columns first |
 //! |---|---|---|
 //! | json, jsonl, xml | [`text_encoder`] | no |
 //! | csv, tsv | [`text_encoder`] | yes |
 //! | parquet | [`BatchBuilder`], then [`RowGroup`], then [`ParquetStream`] | yes |
 //!
-//! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. It keeps no
-//! state between entities that changes its output. The caller tells it whether an entity is the first. Entities are
-//! canonical documents, not flattened. The columns of a table come from a
-//! [`ColumnsBuilder`](strata_json::ColumnsBuilder).
+//! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. It has no
+//! state between entities that changes its output. Entities are canonical documents, not flattened.
 
 mod compress;
 mod delimited;
@@ -34,30 +32,30 @@ use strata_json::Columns;
 use strata_types::limits::ENCODED_EXPANSION;
 use strata_types::request::{Format, ReadRequest};
 
-/// Writes the entities of an answer.
+/// Writes the entities of a response.
 pub trait Encode: Send + Sync {
-    /// Writes what comes before the first entity; `empty` when there is none.
+    /// Writes the text before the first entity. `empty` is whether there are no entities.
     fn begin(&self, _empty: bool, _out: &mut Vec<u8>) {}
 
-    /// Writes one entity, a canonical document, with what separates it from the one before.
+    /// Writes an entity, a canonical document, with its separator from the previous one.
     ///
     /// # Errors
     /// [`EntityTooLarge`]. The output is then unusable.
     fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
 
-    /// Writes what comes after the last entity; `empty` when there is none.
+    /// Writes the text after the last entity.
     fn end(&self, _empty: bool, _out: &mut Vec<u8>) {}
 }
 
-/// Bounds the size of an entity as it is written, for it is written as a whole. Some forms of an answer repeat parts of
-/// an entity: indentation repeats blanks for every value, flattened names repeat the keys above them, and XML repeats
-/// the tag of an array for each of its elements. So a small entity can have a form that fits into no memory.
+/// The maximum size of an encoded entity, which is in memory as a whole. Some formats repeat parts of an entity:
+/// indentation repeats spaces for every value, flattened names repeat the keys of their parents, and XML repeats the
+/// tag of an array for each element. So a small entity can have a form that does not fit in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct EntityBound {
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
-/// An entity would take more bytes than it may (`limits.encoded_entity_bytes`).
+/// An encoded entity would exceed `limits.encoded_entity_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an entity would be larger than {limit_bytes} bytes")]
 pub struct EntityTooLarge {
@@ -65,13 +63,13 @@ pub struct EntityTooLarge {
 }
 
 impl EntityBound {
-    /// A bound of this many bytes, or four times the entity's JSON if that is more.
-    pub fn new(most_bytes: u64) -> EntityBound {
-        EntityBound { most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX) }
+    /// This many bytes, or four times the size of the document if that is more.
+    pub fn new(max_bytes: u64) -> EntityBound {
+        EntityBound { max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX) }
     }
 
     fn bytes(self, document_bytes: usize) -> usize {
-        self.most_bytes.max(document_bytes.saturating_mul(ENCODED_EXPANSION))
+        self.max_bytes.max(document_bytes.saturating_mul(ENCODED_EXPANSION))
     }
 
     fn check(self, document_bytes: usize, bytes: usize) -> Result<(), EntityTooLarge> {
@@ -80,22 +78,18 @@ impl EntityBound {
     }
 }
 
-/// An answer could not be encoded. The text formats cannot fail.
+/// Text formats cannot fail.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     #[error("parquet: {0}")]
     Parquet(#[from] ::parquet::errors::ParquetError),
     #[error("compression: {0}")]
     Compression(std::io::Error),
-    /// A page is larger than Parquet's sizes are.
-    #[error("parquet: a page is larger than 2 GiB")]
-    PageTooLarge,
 }
 
-/// The encoder of a request's format; `None` for Parquet, which is not text.
+/// The encoder of a request's format. `None` for Parquet, which is not text.
 ///
-/// `columns` are those of the answer, for a table ([`Format::is_table`]). Without them a table has the column
-/// `_source`. No entity takes more bytes than `bound` allows.
+/// `columns` are the columns of a table ([`Format::is_table`]). Without them, a table has the column `_source`.
 pub fn text_encoder(
     request: &ReadRequest,
     columns: Option<Arc<Columns>>,
@@ -112,7 +106,7 @@ pub fn text_encoder(
     })
 }
 
-/// Whether all that a request's format does to an entity is to indent it as an element of an array.
+/// Whether encoding an entity only indents it as an element of an array.
 pub fn indents_documents(request: &ReadRequest) -> bool {
     request.format == Format::Json && request.pretty && !request.flatten
 }

@@ -21,7 +21,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// Places a value that begins there in the document. What has no column is left out.
+    /// Places a value that begins at `start` in the document, if it has a column.
     #[inline]
     pub(super) fn set(&mut self, column: u32, start: usize, value: &[u8]) {
         if let Some(cell) = self.by_column.get_mut(column as usize) {
@@ -34,8 +34,7 @@ impl Cells {
 }
 
 impl Row {
-    /// Places the cells of a canonical document. Of two values of one name the last counts. Names outside of the
-    /// columns are left out.
+    /// Places the cells of a canonical document. If a name occurs twice, the last value counts.
     pub(super) fn place(&mut self, document: &[u8], columns: &Columns) -> &Cells {
         let Row { shape, cells } = self;
         cells.by_column.resize(columns.len(), 0..0);

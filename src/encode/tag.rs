@@ -87,7 +87,6 @@ impl TagMemory {
         }
     }
 
-    /// The tag of a field that is no array.
     #[inline]
     pub(super) fn field(&mut self, name: &Text<'_>) -> Tag {
         if let Some(place) = self.fields.get(name.raw()) {
@@ -102,8 +101,7 @@ impl TagMemory {
         Tag::Remembered(place)
     }
 
-    /// The tags of a field that is an array: the English plural of its name around it, and around each of its elements
-    /// the singular. They differ.
+    /// The tags of an array (the plural of the name) and of its elements (the singular), which are different.
     pub(super) fn array(&mut self, name: &Text<'_>) -> [Tag; 2] {
         if let Some(places) = self.arrays.get(name.raw()) {
             return places.map(Tag::Remembered);

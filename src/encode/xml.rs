@@ -22,7 +22,6 @@ use super::{Encode, EntityBound, EntityTooLarge};
 /// Most bytes of text that are escaped at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// One element per entity.
 pub(super) struct Xml {
     dataset: Tags,
     entity: Tag,
@@ -75,8 +74,7 @@ struct Walk<'w, 'd> {
 }
 
 impl Walk<'_, '_> {
-    /// Writes the value that comes next, which has level `depth` if it is an object or array. Elements of an array have
-    /// the tag `item`.
+    /// Writes the next value, at level `depth`. The elements of an array have the tag `item`.
     fn element(&mut self, tag: &Tag, item: &Tag, depth: usize) {
         let start = self.out.len();
         self.out.extend_from_slice(self.fields.get(tag).start());
@@ -121,7 +119,6 @@ impl Walk<'_, '_> {
         self.out.len() <= self.most
     }
 
-    /// Writes the text of the scalar that comes next.
     fn scalar(&mut self) {
         match self.cursor.next_scalar() {
             Some(Scalar::String(text)) => text.for_each_part(|part| match part {
@@ -139,7 +136,6 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Writes UTF-8 text as the content of an element.
 fn write_text(text: &[u8], out: &mut Vec<u8>) {
     let plain = plain_length(text);
     out.extend_from_slice(&text[..plain]);

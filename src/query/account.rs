@@ -1,4 +1,4 @@
-//! Lists whose memory is taken from the engine's pool before they grow.
+//! Lists that reserve memory from the engine's pool before they grow.
 
 use std::ops::Deref;
 
@@ -6,7 +6,6 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::QueryError;
 
-/// A list that is accounted to the memory pool until it is dropped.
 #[derive(Debug)]
 pub struct Accounted<T> {
     items: Vec<T>,
@@ -14,7 +13,7 @@ pub struct Accounted<T> {
 }
 
 impl<T> Accounted<T> {
-    /// An empty list of the same consumer of memory as `reservation`.
+    /// An empty list for the consumer of `reservation`.
     pub fn new(reservation: &MemoryReservation) -> Accounted<T> {
         Accounted { items: Vec::new(), reservation: reservation.new_empty() }
     }
@@ -29,7 +28,7 @@ impl<T> Accounted<T> {
         Ok(list)
     }
 
-    /// Room for more items. It grows by doubling, so that appending stays linear.
+    /// Reserves room for more items. The capacity grows by doubling.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), QueryError> {
         let missing = (self.items.len() + more).saturating_sub(self.items.capacity());
         if missing > 0 {
@@ -63,10 +62,9 @@ impl<T> Accounted<T> {
         self.items.clear();
     }
 
-    /// The items without spare room, and what accounts for them.
     pub fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
         self.items.shrink_to_fit();
-        // Never more than it was; should the pool refuse all the same, too much stays accounted.
+        // If the pool refuses to shrink, the reservation stays too large.
         let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());
         (self.items, self.reservation)
     }

@@ -1,30 +1,29 @@
-//! Whether a query ran with no other. A query that ran out of memory although it had all of it will fail again.
+//! Detects whether a query ran with no other. If such a query ran out of memory, it would fail again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many queries run, in the low half, and how many have ever begun, in the high half: both change at once.
+/// The number of running queries in the low half, and of all queries so far in the high half. Both change at once.
 #[derive(Debug, Default)]
 pub(super) struct ActiveQueries(AtomicU64);
 
-/// A query that runs, until it is dropped.
 pub(super) struct QueryGuard<'a> {
     queries: &'a ActiveQueries,
-    began_alone: bool,
-    begun_before: u32,
+    /// The number of all queries so far, including this one. `None` if another query was running.
+    number: Option<u32>,
 }
 
 impl ActiveQueries {
     pub(super) fn begin(&self) -> QueryGuard<'_> {
         let before = self.0.fetch_add(1 << 32 | 1, Ordering::SeqCst);
-        QueryGuard { queries: self, began_alone: before as u32 == 0, begun_before: (before >> 32) as u32 }
+        let number = ((before >> 32) as u32).wrapping_add(1);
+        QueryGuard { queries: self, number: (before as u32 == 0).then_some(number) }
     }
 }
 
 impl QueryGuard<'_> {
     /// Whether no other query has run since this one began.
     pub(super) fn ran_exclusively(&self) -> bool {
-        let begun = (self.queries.0.load(Ordering::SeqCst) >> 32) as u32;
-        self.began_alone && begun == self.begun_before.wrapping_add(1)
+        self.number == Some((self.queries.0.load(Ordering::SeqCst) >> 32) as u32)
     }
 }
 
@@ -46,10 +45,10 @@ mod tests {
         let second = queries.begin();
         assert!(!first.ran_exclusively() && !second.ran_exclusively());
         drop(second);
-        assert!(!first.ran_exclusively(), "another one has run since");
+        assert!(!first.ran_exclusively(), "another one has run");
         let third = queries.begin();
         drop(first);
-        assert!(!third.ran_exclusively(), "another one ran when it began");
+        assert!(!third.ran_exclusively(), "another one was running");
         drop(third);
         assert!(queries.begin().ran_exclusively());
     }

@@ -1,7 +1,7 @@
-//! Large queries that other nodes help with: what the engine asks of who knows them.
+//! Distributed queries: the interface between the engine and the module that knows other nodes.
 //!
-//! A query is distributed at most once. Where that fails in whatever way, or takes too long, it runs again, here. A
-//! selection is complete before the first byte of its answer, so nothing is answered twice or in part.
+//! A query is distributed at most once. If that fails or takes too long, the query runs again on this node. A selection
+//! is complete before the first byte of the response, so no entity is sent twice.
 
 use std::any::Any;
 use std::fmt;
@@ -20,11 +20,10 @@ use utoipa::ToSchema;
 
 use crate::error::QueryError;
 
-/// Who has parts of queries run by other nodes.
+/// Runs parts of queries on other nodes.
 #[async_trait]
 pub trait Distribution: fmt::Debug + Send + Sync {
-    /// The same plan, parts of which other nodes run for a tenant; `None` where all of it should run here, in this
-    /// context.
+    /// A plan that runs parts of this one on other nodes for a tenant. `None` if this node should run all of it.
     async fn distribute(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -32,14 +31,13 @@ pub trait Distribution: fmt::Debug + Send + Sync {
         tenant: Option<HashedPrincipal>,
     ) -> Option<DistributedPlan>;
 
-    /// Is told that a distributed plan gave all it should.
+    /// Called after a distributed plan has succeeded.
     fn succeeded(&self, plan: &DistributedPlan);
 
-    /// Is told what a distributed plan failed with. What may be told of it to who asked.
+    /// Called after a distributed plan has failed. Returns the reason that the requester can see.
     fn failed(&self, plan: &DistributedPlan, failure: &str) -> String;
 }
 
-/// A plan, parts of which other nodes run.
 #[derive(Clone, Debug)]
 pub struct DistributedPlan {
     pub plan: Arc<dyn ExecutionPlan>,
@@ -77,43 +75,45 @@ pub struct DistributedUse {
     pub fallback: Option<String>,
 }
 
-/// An operator at the end of a plan, parts of which other nodes can run: it looks at row groups, each for itself.
+/// A leaf of a plan that processes each row group separately, so that other nodes can process some of them.
 #[async_trait]
 pub trait Divisible: Send + Sync {
-    /// Whether it is part of a diff, which may take longer than a query.
-    fn is_of_diff(&self) -> bool;
+    /// Whether it is part of a diff, which has another time limit than a query.
+    fn is_of_diff(&self) -> bool {
+        false
+    }
 
-    /// Bytes of its files. It reads no more.
+    /// The most bytes that it reads: the size of its files.
     fn most_bytes(&self) -> u64;
 
-    /// Whether something that is kept leaves little to read.
-    async fn is_kept(&self) -> bool;
+    /// Whether a cached index leaves little to read.
+    async fn is_kept(&self) -> bool {
+        false
+    }
 
     async fn row_groups_to_read(&self) -> Vec<RowGroupToRead>;
 
-    /// The same operator on some of them, ascending, which another process can be given. It shares no metrics with this
-    /// one.
+    /// The same operator on some of the row groups, ascending, with its own metrics. Another process can run it.
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan>;
 }
 
 #[derive(Clone, Debug)]
 pub struct RowGroupToRead {
     pub number: usize,
-    /// A name of its bytes that is the same everywhere.
+    /// A name that is the same on all nodes.
     pub name: Vec<u8>,
-    /// About how many bytes of it are to be read that are not in the cache.
+    /// The estimated number of bytes to read that are not in the cache.
     pub bytes: u64,
 }
 
-/// What comes of a plan that other nodes help with; why nothing does, where it fails in whatever way or takes longer
-/// than `limit`: then the same is to be found without them.
+/// The outcome of a distributed plan, or why it failed. A plan that takes longer than `limit` fails.
 pub async fn finish<T>(
     distribution: &dyn Distribution,
     plan: &DistributedPlan,
     limit: Duration,
     collected: impl Future<Output = Result<T, QueryError>>,
 ) -> Result<T, String> {
-    // What arrives may be damaged on its way, and be of a form that its decoder does not expect.
+    // The decoder can panic if the data of a node is damaged.
     let collected = AssertUnwindSafe(collected).catch_unwind();
     let failure = match tokio::time::timeout(limit, collected).await {
         Ok(Ok(Ok(outcome))) => {
@@ -127,7 +127,7 @@ pub async fn finish<T>(
     Err(distribution.failed(plan, &failure))
 }
 
-/// How long other nodes may help with a query that may take so long. The rest is for running it here.
+/// The part of a query's time limit for a distributed plan. The rest is for running the query on this node.
 pub fn most_time(limit: Duration) -> Duration {
     limit * 2 / 3
 }

@@ -1,5 +1,4 @@
-//! The query engine: what queries run in. Threads of their own, a memory pool and disk to spill to, shared by all
-//! queries, and by tenants ([`super::tenants`]).
+//! The query engine: threads, a memory pool and spill space, which tenants share ([`super::tenants`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -30,27 +29,25 @@ use crate::concurrency::ActiveQueries;
 use crate::distribute::Distribution;
 use crate::tenants::{DiskShare, SharedMemory, TenantFiles, TenantPool, TenantShares};
 
-/// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
-/// its share.
+/// Memory that any sort or dedup needs to spill. A tenant can have it beyond its share while it is alone.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Threads for queries and for encoding their answers; also how many row groups one query works on at once.
+    /// Threads for queries and encoding. A query processes as many row groups at once.
     pub threads: usize,
     pub memory_bytes: usize,
-    /// What those of one tenant may have of that, and of what may be spilled.
+    /// The shares of a tenant in `memory_bytes` and in `spill_bytes`.
     pub shares: TenantShares,
     pub timeout: Duration,
     pub diff_timeout: Duration,
-    /// Where sorts and dedups spill; `None`: nowhere.
+    /// The directory for spill files. `None` disables spilling.
     pub spill_directory: Option<PathBuf>,
     pub spill_bytes: u64,
-    /// What the queries of tenants leave free of the disk; `None`: nothing.
+    /// The disk space that the queries of tenants leave free.
     pub disk_reserve: Option<DiskReserve>,
 }
 
-/// One thread per processor and 1 GiB of memory, for whoever needs no shares and no spilling.
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
@@ -66,26 +63,25 @@ impl Default for EngineOptions {
     }
 }
 
-/// The engine. Clones share everything; queries of one that comes from [`Engine::of`] take the share of a tenant.
+/// The engine. Clones share its resources.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-    /// Whose share its queries take; `None`: that of all.
+    /// Whose share its queries use. `None` is no tenant.
     tenant: Option<HashedPrincipal>,
-    /// Made when a query asks for it: most pages need none.
+    /// Created by the first query that needs it. Most pages do not.
     context: Arc<OnceLock<Arc<TaskContext>>>,
-    /// Whose threads run its work.
     priority: Priority,
-    /// How much of the time of its queries is over before they begin.
-    spent: Duration,
+    /// The part of the time limit that has passed before a query begins.
+    elapsed: Duration,
 }
 
-/// The engine, for who must not keep it: it ends with the last [`Engine`].
+/// A handle that does not keep the engine alive.
 #[derive(Clone)]
 pub struct WeakEngine(Weak<Shared>);
 
 impl WeakEngine {
-    /// The engine, for queries of all and short work; `None` where it has ended.
+    /// The engine without a tenant, for short work. `None` if the last [`Engine`] has been dropped.
     pub fn upgrade(&self) -> Option<Engine> {
         self.0.upgrade().map(Engine::new)
     }
@@ -98,7 +94,7 @@ struct Shared {
     memory: FairLimit,
     spilled: FairLimit,
     active_queries: ActiveQueries,
-    /// The same number of threads for each of [`Priority::ALL`].
+    /// In the order of [`Priority::ALL`].
     runtimes: [QueryRuntime; 4],
     distribution: OnceLock<Arc<dyn Distribution>>,
 }
@@ -113,22 +109,20 @@ impl Shared {
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
             memory_pool: Arc::new(pool),
-            // Only directories that cannot be made are an error.
+            // Building fails only if a directory cannot be created.
             disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
             ..(**all).clone()
         })
     }
 }
 
-/// The threads of queries.
 struct QueryRuntime {
     queries: DetachedRuntime,
-    /// The threads of [`Engine::spawn_apart`]. Not those of the other runtime's blocking calls: work on a thread of its
-    /// own waits for such calls, which would wait for its thread where there can be no other.
+    /// The threads of [`Engine::spawn_apart`], whose blocking calls must not wait for threads of the same runtime.
     apart: DetachedRuntime,
 }
 
-/// A runtime that is left to end by itself: none must be waited for from async code.
+/// A runtime that shuts down in the background when it is dropped, because async code must not block.
 struct DetachedRuntime {
     handle: Handle,
     runtime: Option<Runtime>,
@@ -144,7 +138,7 @@ impl Drop for DetachedRuntime {
 
 impl QueryRuntime {
     fn try_new(threads: usize, priority: Priority) -> io::Result<QueryRuntime> {
-        let begun = |mut builder: tokio::runtime::Builder| {
+        let start = |mut builder: tokio::runtime::Builder| {
             let builder = builder.thread_name(priority.thread_name()).thread_stack_size(STACK_BYTES);
             let runtime = builder.on_thread_start(move || priority.take()).build()?;
             io::Result::Ok(DetachedRuntime { handle: runtime.handle().clone(), runtime: Some(runtime) })
@@ -152,24 +146,22 @@ impl QueryRuntime {
         let mut queries = tokio::runtime::Builder::new_multi_thread();
         queries.worker_threads(threads).enable_all();
         let apart = tokio::runtime::Builder::new_current_thread();
-        Ok(QueryRuntime { queries: begun(queries)?, apart: begun(apart)? })
+        Ok(QueryRuntime { queries: start(queries)?, apart: start(apart)? })
     }
 }
 
-/// Rows of a batch between operators. A merge of spilled runs holds two batches of each.
+/// Rows of a batch between operators. A merge of spilled runs has two batches of each run in memory.
 pub(super) const BATCH_ROWS: usize = 2_048;
 
-/// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans
-/// nest as deep as their operators are many, which no request can raise (`plan/pipeline.rs`), and DataFusion's own
-/// recursion guard takes over before the end. Given here, so that no setting of the system or its environment makes it
-/// smaller.
+/// The stack of a query thread, regardless of `RUST_MIN_STACK`. Encoders recurse up to 128 levels, like entities. The
+/// depth of a plan does not depend on the request (`plan/pipeline.rs`).
 const STACK_BYTES: usize = 4 << 20;
 
-/// How long the tasks of a query that failed may take to give back what they hold, before it counts as another's.
-const GIVING_BACK: Duration = Duration::from_millis(500);
+/// How long the tasks of a failed query can take to release memory and disk space.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Memory that a sort reserves for merging its spilled runs, where there is much memory.
-const MERGE_BYTES: usize = 10 << 20;
+/// The most memory that a sort reserves for merging its spilled runs.
+const MAX_MERGE_BYTES: usize = 10 << 20;
 
 impl Engine {
     pub fn try_new(options: &EngineOptions) -> Result<Engine, QueryError> {
@@ -184,7 +176,7 @@ impl Engine {
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
         let config = with_settings(SessionConfig::new())
-            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES))
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MAX_MERGE_BYTES))
             .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
         let runtime = |priority| QueryRuntime::try_new(threads, priority).map_err(StorageError::Io);
         let [short, medium, heavy, long] = Priority::ALL.map(runtime);
@@ -202,33 +194,30 @@ impl Engine {
         Ok(Engine::new(Arc::new(shared)))
     }
 
-    /// The engine, for queries of all and short work.
     fn new(shared: Arc<Shared>) -> Engine {
-        Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, spent: Duration::ZERO }
+        Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, elapsed: Duration::ZERO }
     }
 
-    /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
-    /// cannot be told apart shares with all.
-    pub fn of(&self, tenant: HashedPrincipal) -> Engine {
+    /// The same engine for queries that use the tenant's share of memory and spill space.
+    pub fn for_tenant(&self, tenant: HashedPrincipal) -> Engine {
         Engine { tenant: Some(tenant), context: Arc::default(), ..self.clone() }
     }
 
-    /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
-    pub fn at(&self, priority: Priority) -> Engine {
+    /// The same engine for work on the threads of a priority. The default is [`Priority::Short`].
+    pub fn with_priority(&self, priority: Priority) -> Engine {
         Engine { priority, ..self.clone() }
     }
 
-    /// The same engine, for a query so much of whose time is over.
-    pub fn after(&self, spent: Duration) -> Engine {
-        Engine { spent, ..self.clone() }
+    /// The same engine for a query that has already used this part of its time limit.
+    pub fn with_elapsed(&self, elapsed: Duration) -> Engine {
+        Engine { elapsed, ..self.clone() }
     }
 
-    /// The same engine, for who must not keep it.
     pub fn weak(&self) -> WeakEngine {
         WeakEngine(Arc::downgrade(&self.shared))
     }
 
-    /// Has parts of large queries run by other nodes from now on. Who comes first stays.
+    /// Distributes large queries from now on. Only the first call has an effect.
     pub fn distribute_by(&self, distribution: Arc<dyn Distribution>) {
         let _ = self.shared.distribution.set(distribution);
     }
@@ -237,12 +226,11 @@ impl Engine {
         self.shared.distribution.get()
     }
 
-    /// Whose share its queries take; `None`: that of all.
     pub fn tenant(&self) -> Option<HashedPrincipal> {
         self.tenant
     }
 
-    /// The settings of queries, in a session that another part of the program begins.
+    /// The configuration of a session with the engine's settings.
     pub fn settings(&self, config: SessionConfig) -> SessionConfig {
         let config = with_settings(config);
         match self.shared.config.get_extension::<SharedMemory>() {
@@ -255,14 +243,25 @@ impl Engine {
         self.shared.options.threads
     }
 
-    /// What queries run in: the memory pool and where they spill.
+    /// The memory pool and the spill space of queries.
     pub fn context(&self) -> &Arc<TaskContext> {
-        self.context
-            .get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
+        self.context.get_or_init(|| {
+            // Plans contain the functions that they call, so the context needs no registry.
+            Arc::new(TaskContext::new(
+                None,
+                "queries".to_owned(),
+                self.shared.config.clone(),
+                HashMap::new(),
+                HashMap::new(),
+                HashMap::new(),
+                HashMap::new(),
+                self.shared.environment(self.tenant),
+            ))
+        })
     }
 
     pub fn timeout(&self) -> Duration {
-        self.shared.options.timeout.saturating_sub(self.spent)
+        self.shared.options.timeout.saturating_sub(self.elapsed)
     }
 
     pub fn diff_timeout(&self) -> Duration {
@@ -277,41 +276,35 @@ impl Engine {
         self.shared.options.memory_bytes as u64
     }
 
-    /// What its queries may hold together when no others hold any, in bytes.
+    /// What its queries can reserve together while no other query has memory.
     pub fn most_memory_bytes(&self) -> u64 {
         self.tenant.map_or(self.all_memory_bytes(), |tenant| self.shared.memory.max_units(Principal::Hashed(tenant)))
     }
 
-    fn spilled_bytes(&self) -> u64 {
-        self.shared.spilled.used_units()
-    }
-
-    /// What its queries may spill together when no others have spilled any, in bytes.
+    /// What its queries can spill together while no other query has spilled anything.
     pub fn most_spilled_bytes(&self) -> u64 {
         self.tenant
             .map_or(self.shared.options.spill_bytes, |tenant| self.shared.spilled.max_units(Principal::Hashed(tenant)))
     }
 
-    /// Takes memory for something that is no query, until the reservation is dropped.
+    /// Reserves memory for something other than a query.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] when queries hold too much of it.
+    /// [`QueryError::OutOfMemory`] if too much memory is in use.
     pub fn reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
         let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
         reservation.try_grow(size_bytes)?;
         Ok(reservation)
     }
 
-    /// As [`Engine::reserve`], whatever others hold: they get less until it is given back. For what must go on, and is
-    /// bounded elsewhere.
+    /// Like [`Engine::reserve`], even beyond the limit: for work that must continue and has another limit.
     pub fn reserve_anyway(&self, name: &'static str, size_bytes: usize) -> MemoryReservation {
         let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
         reservation.grow(size_bytes);
         reservation
     }
 
-    /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
-    /// stops the work at its next point of waiting. What it logs names the request at hand.
+    /// Runs work on the engine's threads, in the current span. Dropping the handle stops the work at its next await.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
         AbortOnDropHandle::new(self.runtime().queries.handle.spawn(work.in_current_span()))
     }
@@ -320,13 +313,12 @@ impl Engine {
         &self.shared.runtimes[self.priority as usize]
     }
 
-    /// As [`Engine::spawn`], on a thread of its own: for work that may go on for long without a point of waiting, such
-    /// as writing a large entity. The system shares the processors between such threads and those of queries, so that
-    /// nothing else waits behind it. Callers bound how much there is at once; work that is stopped ends at its next
-    /// point of waiting, and what bounds it should move into it.
+    /// Like [`Engine::spawn`], on a dedicated thread: for work that can take long between two awaits, such as encoding
+    /// a large entity. Callers limit the number of such threads. Stopped work ends at its next await, so its permit
+    /// should move into it.
     ///
     /// # Errors
-    /// [`QueryError::Storage`] where the system starts no thread.
+    /// [`QueryError::Storage`] if the system cannot start a thread.
     pub fn spawn_apart<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -334,7 +326,7 @@ impl Engine {
         self.spawn_apart_on(self.runtime().queries.handle.clone(), work)
     }
 
-    /// As [`Engine::spawn_apart`], for work whose input and output, timers and tasks belong to this runtime.
+    /// Like [`Engine::spawn_apart`], for work whose I/O, timers and tasks belong to this runtime.
     pub fn spawn_apart_on<T: Send + 'static>(
         &self,
         runtime: Handle,
@@ -348,7 +340,7 @@ impl Engine {
             let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
             match blocking_on(&apart, working).await {
                 Ok(Some(done)) => Ok(done),
-                // Nobody waits any more: this task is stopped, too.
+                // The work was cancelled with this task.
                 Ok(None) => std::future::pending().await,
                 Err(error) => Err(QueryError::Storage(error.into())),
             }
@@ -356,94 +348,65 @@ impl Engine {
         async move { task.await? }
     }
 
-    /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.
+    /// Runs a query on the engine's threads and counts it. Dropping the future stops the query.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] when it takes longer than the limit, and what it fails with.
-    pub(crate) async fn run_within<T: Send + 'static>(
-        &self,
-        limit: Duration,
-        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
-    ) -> Result<T, QueryError> {
-        self.run_tracked(limit, query).await.0
-    }
-
-    /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] or [`QueryError::TooMuchDisk`] when nobody else has
-    /// held any meanwhile.
+    /// [`QueryError::Timeout`] if the query exceeds the time limit; [`QueryError::TooMuchMemory`] or
+    /// [`QueryError::TooMuchDisk`] if it ran out of memory or disk space although it ran alone; its own errors.
     pub async fn run_query_within<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
-        let (held_bytes, spilled_bytes) = (self.memory_bytes(), self.spilled_bytes());
-        match self.run_tracked(limit, query).await {
-            (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 => {
-                match self.all_is_given_back(|engine| engine.memory_bytes() == 0).await {
+        let held_bytes = self.memory_bytes();
+        let spilled_bytes = self.shared.spilled.used_units();
+        let guard = self.shared.active_queries.begin();
+        let mut measured = Measured::start();
+        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
+            Ok(outcome) => outcome,
+            Err(_) => Err(QueryError::Timeout { seconds: (limit + self.elapsed).as_secs() }),
+        };
+        measured.end(&outcome);
+        drop(measured);
+        let was_alone = guard.ran_exclusively();
+        drop(guard);
+        match outcome {
+            Err(QueryError::OutOfMemory(cause)) if was_alone && held_bytes == 0 => {
+                match self.releases_all(|engine| engine.memory_bytes() == 0).await {
                     true => Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause }),
                     false => Err(QueryError::OutOfMemory(cause)),
                 }
             }
-            (Err(QueryError::OutOfDisk(cause)), true) if spilled_bytes == 0 => {
-                match self.all_is_given_back(|engine| engine.spilled_bytes() == 0).await {
+            Err(QueryError::OutOfDisk(cause)) if was_alone && spilled_bytes == 0 => {
+                match self.releases_all(|engine| engine.shared.spilled.used_units() == 0).await {
                     true => Err(QueryError::TooMuchDisk { limit_bytes: self.most_spilled_bytes() }),
                     false => Err(QueryError::OutOfDisk(cause)),
                 }
             }
-            (outcome, _) => outcome,
+            outcome => outcome,
         }
     }
 
-    /// Whether all memory, or all disk, is free after a query that was alone has failed. Its tasks are stopped, and
-    /// give back what they hold at their next point of waiting. They get a moment for it.
-    async fn all_is_given_back(&self, is_free: impl Fn(&Engine) -> bool) -> bool {
-        let until = Instant::now() + GIVING_BACK;
+    /// Whether all of a resource is free soon after a query that ran alone has failed, when its tasks have ended.
+    async fn releases_all(&self, is_free: impl Fn(&Engine) -> bool) -> bool {
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         while !is_free(self) {
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return false;
             }
-            tokio::time::sleep(GIVING_BACK / 100).await;
+            tokio::time::sleep(RELEASE_TIMEOUT / 100).await;
         }
         true
     }
-
-    async fn run_tracked<T: Send + 'static>(
-        &self,
-        limit: Duration,
-        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
-    ) -> (Result<T, QueryError>, bool) {
-        let mut measured = Measured::start();
-        let guard = self.shared.active_queries.begin();
-        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(QueryError::Timeout { seconds: (limit + self.spent).as_secs() }),
-            Err(stopped) => return (Err(stopped.into()), false),
-        };
-        measured.end(&outcome);
-        (outcome, guard.ran_exclusively())
-    }
 }
 
-/// What plans are executed in. They hold the functions that they call, so it needs to name none.
-fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
-    TaskContext::new(
-        None,
-        "queries".to_owned(),
-        config,
-        HashMap::new(),
-        HashMap::new(),
-        HashMap::new(),
-        HashMap::new(),
-        environment,
-    )
-}
-
-/// A session with the settings that planning and execution share.
+/// The settings that planning and execution share.
 pub(super) fn with_settings(config: SessionConfig) -> SessionConfig {
-    // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
+    // The scan processes several row groups at once and returns them in order. Partitions would lose the order.
     config.with_target_partitions(1).with_batch_size(BATCH_ROWS)
 }
 
-/// Counts a query when it ends, or is cancelled.
+/// Counts a query when it ends or is cancelled.
 pub(super) struct Measured {
     started: Instant,
     outcome: &'static str,
@@ -476,7 +439,7 @@ impl Drop for Measured {
     }
 }
 
-/// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
+/// Counts the bytes that the operators of a plan have spilled when its execution ends.
 pub struct Spilled(pub Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
@@ -486,55 +449,5 @@ impl Drop for Spilled {
             own + plan.children().into_iter().map(bytes).sum::<usize>()
         }
         metrics().spilled_bytes.increment(bytes(&self.0) as u64);
-    }
-}
-
-/// An engine of two threads, all of whose memory one tenant may have.
-#[cfg(test)]
-pub(super) fn test_engine(memory_bytes: usize, spill_directory: &std::path::Path) -> Engine {
-    let engine = Engine::try_new(&EngineOptions {
-        threads: 2,
-        memory_bytes,
-        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-        timeout: Duration::from_secs(600),
-        diff_timeout: Duration::from_secs(600),
-        spill_directory: Some(spill_directory.to_owned()),
-        spill_bytes: 1 << 30,
-        disk_reserve: None,
-    });
-    engine.expect("an engine")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_query_that_had_all_memory_to_itself_can_never_have_enough() {
-        const MEMORY_BYTES: usize = 1 << 20;
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let engine = test_engine(MEMORY_BYTES, directory.path());
-        let refused = async || {
-            let of_query = engine.clone();
-            let query = async move {
-                let held = of_query.reserve("a task", 1 << 10)?;
-                // A task that is stopped gives its memory back a little later.
-                tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    drop(held);
-                });
-                of_query.reserve("a list", MEMORY_BYTES).map(drop)
-            };
-            engine.run_query_within(engine.timeout(), query).await
-        };
-        let alone = refused().await;
-        assert!(
-            matches!(alone, Err(QueryError::TooMuchMemory { limit_bytes, .. }) if limit_bytes == 1 << 20),
-            "{alone:?}"
-        );
-        let others = engine.reserve("another", 1 << 10).expect("room");
-        let beside = refused().await;
-        assert!(matches!(beside, Err(QueryError::OutOfMemory(_))), "{beside:?}");
-        drop(others);
     }
 }

@@ -1,6 +1,5 @@
-//! What a query has done: its plans, what each operator gave and cost, and what the scan read for it. Told by the plan
-//! that ran, after it did, from the counters that its operators keep anyway: looking costs no second run, and a read
-//! that nobody looks at pays nothing more. Rows are entities, times are those in which threads were busy.
+//! The explanation of a query: its plans, the metrics of its operators, and what the scan read. It is made of the
+//! executed plan, whose operators always count, so it requires no second run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +16,17 @@ use crate::scan::version_scan::VersionScan;
 
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The logical plan as the pipeline built it, an operator on each line, indented.
+    /// The logical plan, with one indented operator on each line.
     pub logical: String,
-    /// The logical plan that was made of it.
     pub optimized: String,
     /// The operators of the physical plan, each before its inputs.
     pub operators: Vec<PlanOperator>,
-    /// The scan; `None` where nothing had to be scanned, and where other nodes helped.
+    /// `None` if nothing was scanned, or if other nodes scanned.
     pub scan: Option<ScanUse>,
-    /// How other nodes helped; `None` where none was asked.
+    /// `None` if the query was not distributed.
     pub distributed: Option<DistributedUse>,
     pub planning: Duration,
-    /// How long it took from there until the entities were selected.
+    /// From the end of planning until the entities were selected.
     pub selecting: Duration,
 }
 
@@ -52,15 +50,14 @@ pub struct PlanOperator {
     pub spilled_bytes: u64,
 }
 
-/// A plan that other nodes helped with, or were to.
 #[derive(Debug)]
 pub(super) struct DistributedRun {
     pub(super) plan: DistributedPlan,
-    /// Why the query ran again without them, if it did.
+    /// Why the query ran again on this node, if it did.
     pub(super) fallback: Option<String>,
 }
 
-/// A query that ran.
+/// An executed query.
 pub(super) struct Run {
     pub(super) plans: Plans,
     pub(super) planning: Duration,
@@ -71,7 +68,8 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn explained(&self) -> Explained {
         let Run { plans: Plans { logical, optimized, physical }, distributed, .. } = self;
-        let (mut operators, mut scan) = (Vec::new(), None);
+        let mut operators = Vec::new();
+        let mut scan = None;
         let physical = match distributed {
             Some(DistributedRun { plan, fallback: None }) => &plan.plan,
             _ => physical,

@@ -1,38 +1,21 @@
 //! A read as a DataFusion plan: `ReadRequest -> LogicalPlan -> positions -> documents`.
 //!
-//! Steps of one query:
-//! 1. [`plan`] builds the logical plan, one step per file, in the order of docs/reference/query-semantics.md, Steps.
-//!    The few optimizer rules that these plans need push predicates and limits into the scan.
-//! 2. [`scan`] decides what to read per row group and evaluates predicates over shredded columns, search text and
-//!    documents, giving positions in order.
-//! 3. The positions are the selection: complete before the first byte of an answer, accounted to the memory pool.
-//! 4. [`fetch`] reads the selected documents last, page by page, or by way of the disk where they are many and in
-//!    another order than the file's.
+//! 1. [`plan`] builds the logical plan, in the order of docs/reference/query-semantics.md, Steps. A few optimizer rules
+//!    push predicates and limits into the scan.
+//! 2. [`scan`] decides what to read of each row group, and evaluates predicates over indexed columns, the full-text
+//!    column and documents. It returns positions in order.
+//! 3. [`select`] collects the positions: the selection. It is complete before the first byte of a response, and the
+//!    memory pool accounts for it.
+//! 4. [`fetch`] reads the selected documents last, page by page. If they are many and in another order than the file,
+//!    it sorts them on disk.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | [`distribute`] | what is asked of who knows other nodes |
-//! | [`engine`] | what queries run in: threads, memory, disk |
-//! | `concurrency` | whether a query ran with no other |
-//! | [`tenants`] | the shares of those for whom queries run |
-//! | `error` | what can go wrong |
-//! | `operator` | operators with one input, but for what they do |
-//! | `pace` | points of giving way |
-//! | `account` | lists that are accounted to the memory pool |
-//! | `tasks` | work on row groups of two versions |
-//! | [`fetch`] | documents of selected entities |
-//! | [`scan`] | what is read per row group, and the predicates over it |
-//! | `fields` | the fields of documents as numbers, for diffs |
-//! | `kept` | requests whose answer the cache holds already |
-//! | [`plan`] | requests as plans |
-//! | [`select`] | the run of a plan |
-//! | [`explain`] | what a query did |
-//! | [`cost`] | how much work a request is, before it runs |
-//!
-//! Modules use those above them in this table.
+//! All of it runs in an [`engine`]. [`cost`] estimates the work of a request before it runs, and [`explain`] reports
+//! what it did. Diffs read the fields of documents with [`fields`].
 
 pub mod account;
+mod cached_answer;
 mod concurrency;
+mod coop;
 pub mod cost;
 pub mod distribute;
 pub mod engine;
@@ -40,9 +23,7 @@ pub mod error;
 pub mod explain;
 pub mod fetch;
 pub mod fields;
-mod kept;
 pub mod operator;
-mod pace;
 pub mod plan;
 pub mod scan;
 pub mod select;

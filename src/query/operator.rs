@@ -1,4 +1,4 @@
-//! Operators with one input, and those with none: what DataFusion asks of each of them, but for what they do.
+//! The parts of [`ExecutionPlan`] that are the same for all operators with one input ([`Above`]) and for all leaves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 pub trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
 
-    /// What it gives of this input: at first, what the input gives.
+    /// The properties of the output. The default is those of the input.
     fn properties(&self, input: &dyn ExecutionPlan) -> Arc<PlanProperties> {
         input.properties().clone()
     }
@@ -25,7 +25,6 @@ pub trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
         formatter.write_str(Self::NAME)
     }
 
-    /// The rows of a partition.
     fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream>;
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -33,7 +32,7 @@ pub trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A partition of what an operator is above, to be executed, and the schema of what the operator gives.
+/// A partition of the input of an operator, and the schema of the operator's output.
 pub struct Input<'p> {
     pub plan: &'p Arc<dyn ExecutionPlan>,
     pub partition: usize,
@@ -104,13 +103,13 @@ impl<O: Operator> ExecutionPlan for Above<O> {
     }
 }
 
-/// What a leaf gives in its only partition as it finds it, with these orders.
+/// The properties of a leaf with one partition and these orderings.
 pub fn in_one_partition(equivalence: EquivalenceProperties) -> Arc<PlanProperties> {
     let partitioning = Partitioning::UnknownPartitioning(1);
     Arc::new(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded))
 }
 
-/// A leaf above these inputs.
+/// The leaf, if there are no inputs.
 pub fn without_inputs<L: ExecutionPlan>(
     leaf: Arc<L>,
     inputs: &[Arc<dyn ExecutionPlan>],
@@ -118,8 +117,7 @@ pub fn without_inputs<L: ExecutionPlan>(
     if inputs.is_empty() { Ok(leaf) } else { internal_err!("{} has no inputs", leaf.name()) }
 }
 
-/// The methods of [`ExecutionPlan`] that are the same for all leaves: operators without inputs, which hold their
-/// `properties`.
+/// The methods of [`ExecutionPlan`] that are the same for all operators without inputs that have a field `properties`.
 #[macro_export]
 macro_rules! leaf {
     () => {
@@ -147,44 +145,4 @@ macro_rules! leaf {
             $crate::operator::without_inputs(self, &children)
         }
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow::datatypes::Schema;
-    use datafusion::physical_plan::empty::EmptyExec;
-    use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-
-    use super::*;
-
-    #[derive(Clone, Debug)]
-    struct Same;
-
-    impl Operator for Same {
-        const NAME: &'static str = "Same";
-
-        fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
-            input.execute()
-        }
-    }
-
-    #[test]
-    fn an_operator_keeps_to_one_input() {
-        let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
-        let plan: Arc<dyn ExecutionPlan> = Arc::new(Above::new(Same, empty.clone()));
-        let above = |children| {
-            plan.clone().replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-        };
-        let again = above(vec![empty.clone()]).expect("one");
-        assert!(again.is::<Above<Same>>() && again.children().len() == 1);
-        assert!(above(vec![]).is_err());
-        assert!(above(vec![empty.clone(), empty]).is_err());
-    }
-
-    #[test]
-    fn a_leaf_has_no_inputs() {
-        let leaf = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
-        assert!(without_inputs(leaf.clone(), &[]).expect("a leaf").is::<EmptyExec>());
-        assert!(without_inputs(leaf.clone(), &[leaf]).is_err_and(|error| error.to_string().contains("EmptyExec")));
-    }
 }

@@ -1,4 +1,4 @@
-//! Work on row groups, several at once, on the engine's threads.
+//! Parallel work on row groups.
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -13,8 +13,7 @@ pub fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
     of(0).chain(of(1)).collect()
 }
 
-/// Runs jobs, `threads` at once, and gives what they give in order. Dropping the stream stops them at their next point
-/// of waiting.
+/// Runs `threads` jobs at once and returns their results in order. Dropping the stream stops them.
 pub fn in_order<T, W>(
     jobs: impl Iterator<Item = W> + Send + 'static,
     threads: usize,

@@ -2,8 +2,8 @@
 //!
 //! The quotas apply before DataFusion's own limits, which are for all queries together: `TenantPool` wraps the memory
 //! pool, and `TenantFiles` the disk manager. Both use a [`FairLimit`], so a principal can have a share of what the
-//! others leave. An operator that has its share of memory spills. What cannot spill, or has its share of the disk,
-//! fails as if nothing were left.
+//! others leave. If an operator exceeds its share of memory, it spills. If it cannot spill, or exceeds its share of the
+//! disk, it fails.
 //!
 //! `query::sharing::memory_that_one_tenants_queries_hold_leaves_anothers` fails without it.
 
@@ -28,7 +28,7 @@ use strata_store::{durable, temporary};
 /// The shares of one principal and of all anonymous ones, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantShares {
-    /// What one can have of what all others leave.
+    /// The share of one principal in the units that no other principal uses.
     pub one_percent: u64,
     /// What all anonymous principals can have together.
     pub anonymous_percent: u64,
@@ -99,36 +99,36 @@ impl MemoryPool for TenantPool {
     }
 }
 
-/// The memory pool of all, as an extension of the session: for what a query begins and all gain by.
+/// The memory pool of all queries, as an extension of the session: for indexes that one query builds and all use.
 pub(super) struct SharedMemory(pub Arc<dyn MemoryPool>);
 
 impl SharedMemory {
-    /// A reservation that takes no tenant's share.
-    pub(super) fn of(context: &TaskContext, name: &'static str) -> MemoryReservation {
+    /// A reservation that uses no tenant's share.
+    pub(super) fn register(context: &TaskContext, name: &'static str) -> MemoryReservation {
         let shared = context.session_config().get_extension::<SharedMemory>();
         let pool = shared.as_ref().map_or(context.memory_pool(), |shared| &shared.0);
         MemoryConsumer::new(name).register(pool)
     }
 }
 
-/// Directories above the engine's own that are made again with it: those of the process, and of all processes. The data
-/// directory is none of them.
-const ABOVE: usize = 2;
+/// Parents of the engine's spill directory that are recreated with it: the directories of the process and of all
+/// processes, but not the data directory.
+const RECREATED_PARENTS: usize = 2;
 
 pub(super) struct TenantFiles {
     pub all: Arc<DiskManager>,
     pub share: DiskShare,
 }
 
-/// That a tenant may spill no more. It comes as an I/O error, as writers have no others.
-#[derive(Debug, thiserror::Error)]
+/// The tenant cannot spill more. An I/O error carries it through writers.
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("this client's queries can currently spill only {max_bytes} bytes")]
 pub(super) struct DiskShareUsed {
     max_bytes: u64,
 }
 
 impl DiskShareUsed {
-    pub(super) fn of(error: &io::Error) -> Option<&DiskShareUsed> {
+    pub(super) fn from_io(error: &io::Error) -> Option<&DiskShareUsed> {
         error.get_ref()?.downcast_ref()
     }
 }
@@ -137,54 +137,48 @@ impl DiskShareUsed {
 pub(super) struct DiskShare {
     pub quota: FairLimit,
     pub principal: Principal,
-    /// What stays free of the disk, whoever fills it.
+    /// The disk space that stays free.
     pub reserve: Option<DiskReserve>,
 }
 
-/// Bytes of a file that are written between two looks at the disk, after one at its first byte. Many files grow at
-/// once.
-const LOOK_BYTES: u64 = 1 << 20;
-
-impl TenantFiles {
-    /// A file of the engine's, in a directory that is made again when somebody has removed it.
-    fn file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
-        match self.all.create_tmp_file(description) {
-            Err(DataFusionError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {
-                let again = |path: &PathBuf| durable::restore_directory(path, ABOVE);
-                self.all.temp_dir_paths().iter().try_for_each(again)?;
-                self.all.create_tmp_file(description)
-            }
-            outcome => outcome,
-        }
-    }
-}
+/// Bytes of a file between two checks of the free disk space. Many files grow at once.
+const CHECK_BYTES: u64 = 1 << 20;
 
 impl TempFileFactory for TenantFiles {
     fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
-        let file = self.file(description).map_err(|error| match error {
+        let file = match self.all.create_tmp_file(description) {
+            // The directory has been removed. It is created again.
+            Err(DataFusionError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {
+                let again = |path: &PathBuf| durable::restore_directory(path, RECREATED_PARENTS);
+                let restored = self.all.temp_dir_paths().iter().try_for_each(again);
+                restored.map_err(DataFusionError::from).and_then(|()| self.all.create_tmp_file(description))
+            }
+            outcome => outcome,
+        };
+        let file = file.map_err(|error| match error {
             DataFusionError::IoError(error) => {
                 let directory = self.all.temp_dir_paths().into_iter().next().unwrap_or_default();
                 DataFusionError::IoError(temporary::refused(&directory, error))
             }
             other => other,
         })?;
-        let used = Used { share: self.share.clone(), bytes: AtomicU64::new(0) };
+        let used = UsedDisk { share: self.share.clone(), bytes: AtomicU64::new(0) };
         Ok(Arc::new(TenantFile { file, used: Arc::new(used) }))
     }
 }
 
-/// A temporary file, whose bytes are given back when it and its writers are gone.
 struct TenantFile {
     file: Arc<dyn SpillFile>,
-    used: Arc<Used>,
+    used: Arc<UsedDisk>,
 }
 
-struct Used {
+/// The reserved bytes of a file, until the file and its writers are dropped.
+struct UsedDisk {
     share: DiskShare,
     bytes: AtomicU64,
 }
 
-impl Drop for Used {
+impl Drop for UsedDisk {
     fn drop(&mut self) {
         self.share.quota.release(self.share.principal, *self.bytes.get_mut());
     }
@@ -204,24 +198,23 @@ impl SpillFile for TenantFile {
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(TenantWriter { writer: self.file.open_writer()?, used: self.used.clone(), seen_bytes: 0 }))
+        Ok(Box::new(TenantWriter { writer: self.file.open_writer()?, used: self.used.clone(), checked_bytes: 0 }))
     }
 }
 
 struct TenantWriter {
     writer: Box<dyn SpillWriter>,
-    used: Arc<Used>,
-    /// Bytes that the disk had room for at the last look, less those written since.
-    seen_bytes: u64,
+    used: Arc<UsedDisk>,
+    /// Bytes that were free at the last check and have not been written since.
+    checked_bytes: u64,
 }
 
 impl TenantWriter {
-    /// Looks at the disk before bytes are written, if it is time.
-    fn look(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes <= self.seen_bytes {
+    fn check_free_space(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.checked_bytes {
             return Ok(());
         }
-        let ahead_bytes = bytes.max(LOOK_BYTES);
+        let ahead_bytes = bytes.max(CHECK_BYTES);
         if let Some(reserve) = &self.used.share.reserve
             && !reserve.keep_beside(ahead_bytes)
         {
@@ -229,7 +222,7 @@ impl TenantWriter {
             let text = format!("free disk space would fall below sources.disk_reserve_bytes ({reserved_bytes})");
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        self.seen_bytes = ahead_bytes;
+        self.checked_bytes = ahead_bytes;
         Ok(())
     }
 }
@@ -237,14 +230,14 @@ impl TenantWriter {
 impl Write for TenantWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = bytes.len() as u64;
-        self.look(length)?;
+        self.check_free_space(length)?;
         let DiskShare { quota, principal, .. } = &self.used.share;
         let refused = |denied: Denied| io::Error::other(DiskShareUsed { max_bytes: denied.max_units });
         quota.try_reserve(*principal, length).map_err(refused)?;
         let written = self.writer.write(bytes).inspect_err(|_| quota.release(*principal, length))?;
         quota.release(*principal, length - written as u64);
         self.used.bytes.fetch_add(written as u64, Ordering::Relaxed);
-        self.seen_bytes -= written as u64;
+        self.checked_bytes -= written as u64;
         Ok(written)
     }
 
@@ -256,114 +249,5 @@ impl Write for TenantWriter {
 impl SpillWriter for TenantWriter {
     fn finish(&mut self) -> Result<()> {
         self.writer.finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-    use datafusion::execution::memory_pool::GreedyMemoryPool;
-
-    use strata_limits::HashedPrincipal;
-
-    use super::*;
-    use strata_store::shortage::Shortage;
-
-    const SHARES: TenantShares = TenantShares { one_percent: 50, anonymous_percent: 75 };
-
-    fn principal(key: u64, anonymous: bool) -> Principal {
-        Principal::Hashed(HashedPrincipal { key, anonymous })
-    }
-
-    fn disk_manager(directory: &Path) -> Arc<DiskManager> {
-        let mode = DiskManagerMode::Directories(vec![directory.to_owned()]);
-        Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"))
-    }
-
-    #[test]
-    fn memory_of_one_tenant_leaves_room_for_others() {
-        let all = Arc::new(GreedyMemoryPool::new(1_000));
-        let quota = SHARES.quota(1_000, 0);
-        let pool = |key| -> Arc<dyn MemoryPool> {
-            Arc::new(TenantPool { all: all.clone(), quota: quota.clone(), principal: principal(key, false) })
-        };
-        let (hostile, honest) = (pool(1), pool(2));
-        let first = MemoryConsumer::new("first").register(&hostile);
-        let second = MemoryConsumer::new("second").register(&hostile);
-        first.try_grow(400).expect("within the share");
-        let refused = second.try_grow(101).expect_err("beyond it").strip_backtrace();
-        assert!(refused.contains("second needs 101 more bytes") && refused.contains("use only 500 bytes"), "{refused}");
-        second.try_grow(100).expect("all of it");
-        let other = MemoryConsumer::new("other").register(&honest);
-        other.try_grow(250).expect("half of what is left");
-        assert_eq!((hostile.reserved(), all.reserved()), (750, 750));
-        drop((first, second, other));
-        assert_eq!(all.reserved(), 0);
-        assert_eq!(quota.principals(), 0);
-    }
-
-    #[test]
-    fn files_of_one_tenant_leave_room_for_others() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let all = disk_manager(directory.path());
-        let quota = SHARES.quota(1_000, 0);
-        let files = |key| {
-            let share = DiskShare { quota: quota.clone(), principal: principal(key, false), reserve: None };
-            TenantFiles { all: all.clone(), share }
-        };
-        let (hostile, honest) = (files(1), files(2));
-        let file = hostile.create_temp_file("spilled").expect("a file");
-        let mut writer = file.open_writer().expect("a writer");
-        writer.write_all(&[7; 500]).expect("within the share");
-        let refused = writer.write_all(&[7; 1]).expect_err("beyond it").to_string();
-        assert!(refused.contains("spill only 500 bytes"), "{refused}");
-        let other = honest.create_temp_file("spilled").expect("a file");
-        other.open_writer().expect("a writer").write_all(&[7; 250]).expect("half of what is left");
-        assert_eq!((file.size(), other.size(), all.used_disk_space()), (Some(500), Some(250), 750));
-        writer.finish().expect("finished");
-        drop((file, other, writer));
-        // Somebody removes the directory below; the next file makes it anew.
-        for path in all.temp_dir_paths() {
-            std::fs::remove_dir_all(path).expect("removed");
-        }
-        drop(honest.create_temp_file("spilled").expect("a file, all the same"));
-        for path in all.temp_dir_paths() {
-            std::fs::remove_dir_all(&path).expect("removed");
-            std::fs::write(&path, "no directory").expect("written");
-            let refused = honest.create_temp_file("spilled").err().expect("no file").to_string();
-            assert!(refused.contains("the directory for temporary files"), "{refused}");
-            std::fs::remove_file(&path).expect("removed");
-        }
-        drop(honest.create_temp_file("spilled").expect("a file again"));
-        assert_eq!(all.used_disk_space(), 0);
-        assert_eq!(quota.principals(), 0);
-    }
-
-    #[test]
-    fn files_leave_disk_reserve_free() {
-        const RESERVE_BYTES: u64 = 100;
-        let directory = tempfile::tempdir().expect("a directory");
-        let all = disk_manager(directory.path());
-        let free = Arc::new(AtomicU64::new(u64::MAX));
-        let told = free.clone();
-        let reserve = DiskReserve::looking(directory.path(), RESERVE_BYTES, move |_| Some(told.load(Ordering::SeqCst)));
-        let share =
-            DiskShare { quota: SHARES.quota(1 << 30, 0), principal: principal(1, true), reserve: Some(reserve) };
-        let files = TenantFiles { all: all.clone(), share };
-        let file = files.create_temp_file("spilled").expect("a file");
-        let mut writer = file.open_writer().expect("a writer");
-        writer.write_all(&[7; 3]).expect("room");
-        free.store(RESERVE_BYTES + LOOK_BYTES - 1, Ordering::SeqCst);
-        // What the last look saw room for.
-        let rest = vec![7; LOOK_BYTES as usize - 3];
-        writer.write_all(&rest).expect("room");
-        let refused = writer.write_all(&[7; 1]).expect_err("no room");
-        assert!(refused.to_string().contains("sources.disk_reserve_bytes (100)"), "{refused}");
-        assert_eq!(Shortage::of(&refused), Some(Shortage::DiskFull));
-        let other = files.create_temp_file("spilled").expect("a file");
-        assert!(other.open_writer().expect("a writer").write_all(&[7; 1]).is_err());
-        free.store(RESERVE_BYTES + LOOK_BYTES, Ordering::SeqCst);
-        writer.write_all(&[7; 1]).expect("room again");
-        assert_eq!(all.used_disk_space(), LOOK_BYTES + 1);
     }
 }

@@ -354,7 +354,7 @@ fn queries_of_tenants_keep_to_their_tenants() {
     let reader = nodes.version(&forty(), &tens());
     let request = Arc::new(filter("k", "1"));
     for tenant in [Tenant { key: u64::MAX, anonymous: true }, Tenant { key: 1, anonymous: false }] {
-        let engine = nodes.engines[0].of(tenant);
+        let engine = nodes.engines[0].for_tenant(tenant);
         let explain = engine.explain(reader.clone(), request.clone());
         let (outcome, explained) = nodes.lab.bench.runtime.block_on(explain).expect("found");
         assert_eq!(Found::of(outcome), nodes.alone(&reader, &request).expect("found"));

@@ -1,6 +1,11 @@
 //! `strata_encode`: each rule as text in, text out, and every format against the naive reference over hostile
 //! entities.
 
+mod batches;
+mod bounds;
+mod compress;
+mod types;
+
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -372,8 +377,9 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 
 /// The file of an answer whose parts hold so many entities, and whose row groups so many bytes of cells.
 fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_group_bytes: usize) -> Bytes {
-    let mut stream = ParquetStream::try_new(columns, row_group_bytes).expect("columns that Parquet can hold");
-    let batches = Batches::new(Arc::new(columns.clone()));
+    let mut stream =
+        ParquetStream::try_new(columns, None, row_group_bytes, usize::MAX).expect("columns that Parquet can hold");
+    let batches = Batches::new(Arc::new(columns.clone()), None);
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
         let mut builder = batches.begin();
@@ -453,11 +459,11 @@ fn parquet_bytes_come_as_row_groups_fill() {
         format!("{:08x}", state >> 32)
     };
     let columns = Columns::from(vec!["a".to_owned(), "b".to_owned()]);
-    let mut stream = ParquetStream::try_new(&columns, ROW_GROUP_BYTES).expect("a file");
+    let mut stream = ParquetStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
-        let mut builder = Batches::new(columns.clone()).begin();
+        let mut builder = Batches::new(columns.clone(), None).begin();
         while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
@@ -518,15 +524,33 @@ fn parquet_pages_of_every_kind_read_back() {
     }
 }
 
+#[test]
+fn parquet_codes_and_levels_of_any_size_read_back() {
+    for bits in 0..16 {
+        let distinct = (1_u32 << bits) + 1;
+        let percent = 97 * bits / 15;
+        let row = |row: u32| {
+            let is_null = row.wrapping_mul(0x9e37_79b9) % 100 < percent;
+            let other = if is_null { "null".to_owned() } else { format!("\"{row}\"") };
+            format!("{{\"code\":\"value {}\",\"other\":{other}}}", row % distinct)
+        };
+        let documents: Vec<String> = (0..2 * distinct + 300).map(row).collect();
+        let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
+        let columns = formats::columns(&entities);
+        let file = parquet_file(&documents, &Columns::from(columns.clone()), 10_000, ROW_GROUP_BYTES);
+        assert!(read_back(file).1 == formats::cells(&entities, &columns), "{bits} bits");
+    }
+}
+
 /// Ranges of a file may come from several processes, which have any number of threads.
 #[test]
 fn parquet_bytes_do_not_depend_on_who_encodes_which_column() {
     let documents = columns_of_every_kind();
     let columns = columns_of(&documents);
     let file = |one_encoder: bool| {
-        let mut stream = ParquetStream::try_new(&columns, ROW_GROUP_BYTES).expect("a file");
+        let mut stream = ParquetStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
         for part in documents.chunks(1_000) {
-            let mut builder = Batches::new(Arc::new(columns.clone())).begin();
+            let mut builder = Batches::new(Arc::new(columns.clone()), None).begin();
             part.iter().for_each(|document| builder.push(document.as_bytes()));
             stream.push(builder.finish());
         }

@@ -231,7 +231,7 @@ fn an_index_is_made_in_nobodys_share_of_the_memory() {
     let lab = Lab::new();
     let reader = many(&lab, &PartCache::new(1 << 30));
     let engine = lab.engine_of_tenants(32 << 20, 1);
-    let tenant = |key| engine.of(Tenant { key, anonymous: false });
+    let tenant = |key| engine.for_tenant(Tenant { key, anonymous: false });
     let held = tenant(1).reserve("another's", 1_000).expect("memory");
     // Making the index takes 20 bytes a value: more than the share of who asks for it.
     assert!(tenant(2).reserve("as much", 20 * 30_000).is_err());

@@ -3,12 +3,16 @@
 mod cold;
 mod columns;
 mod edited;
+mod engine_limits;
 mod exact;
 mod examples;
+mod fields;
 mod keyword_index;
 mod long_keys;
 mod many_conditions;
 mod many_ranges;
+mod much_text;
+mod operators;
 mod range_limits;
 mod ranges;
 mod reads;

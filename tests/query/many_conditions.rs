@@ -8,6 +8,8 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use strata_format::writer::WriteOptions;
 use strata_http::params::ITEMS_LIMIT;
+use strata_query::fetch::reshape::Reshape;
+use strata_query::scan::predicate::{Keywords, Predicate};
 use strata_reference::Value;
 use strata_testing::TestService;
 use strata_testing::owned::Owned;
@@ -196,4 +198,13 @@ async fn tools_and_explanations_take_as_many() {
     let given = tool(&owned, "read", json!({"dataset_id": id, "filter": more})).await;
     assert_eq!(given["isError"], json!(true));
     assert!(given["content"][0]["text"].as_str().is_some_and(|text| text.contains("at most 1000")), "{given}");
+}
+
+#[test]
+fn equal_keywords_are_searched_once() {
+    let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
+    let reshape = Reshape::of(&ReadRequest::default());
+    let predicate = Predicate::Keywords(Keywords::new(words, KeywordsMode::And, reshape));
+    assert_eq!(predicate.to_string(), "keywords=Straße,a,b (and)");
+    assert_eq!(predicate.searched().expect("words").0.len(), 3);
 }

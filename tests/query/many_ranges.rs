@@ -10,6 +10,7 @@ use strata_format::editing::{Slot, Slots};
 use strata_format::reader::VersionReader;
 use strata_http::params::ITEMS_LIMIT;
 use strata_query::Outcome;
+use strata_query::scan::predicate::Comparison;
 use strata_reference::{Value, pipeline, rules};
 use strata_testing::engines::{Lab, hundred};
 use strata_testing::reads::cases;
@@ -184,5 +185,68 @@ fn what_is_left_of_a_thousand_ranges() {
         assert_eq!(predicates, ["filter_gte=in.word:zebra", "filter_lt=in.word:p"]);
         let verified = used.verification.expect("documents were looked at");
         assert_eq!((verified.rows_in, verified.rows_out), (100, 1));
+    }
+}
+
+/// The conditions that are left of range filters.
+fn simplified(conditions: &[(RangeBound, &str)]) -> String {
+    let mut request = ReadRequest::default();
+    for (bound, condition) in conditions {
+        let (path, value) = Path::parse_prefix(condition).expect("a condition");
+        request.ranges[*bound as usize].push(PathValue { path, value: value.to_owned() });
+    }
+    let shown = |(comparison, condition): (Comparison, &PathValue)| {
+        format!("{}={}:{}", comparison.parameter(), condition.path, condition.value)
+    };
+    Comparison::from_request(&request).map(shown).collect::<Vec<_>>().join("&")
+}
+
+#[test]
+fn four_range_filters_are_left_of_a_path() {
+    use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
+    for (conditions, expected) in [
+        (&[(Greater, "a:1"), (Greater, "a:10"), (Greater, "a:9")][..], "filter_gt=a:10"),
+        (&[(Less, "a:1"), (Less, "a:1.0"), (Less, "a:9")], "filter_lt=a:1"),
+        // Without its limit it is tighter.
+        (&[(GreaterOrEqual, "a:1"), (Greater, "a:1.0")], "filter_gt=a:1.0"),
+        (&[(LessOrEqual, "a:b"), (Less, "a:b")], "filter_lt=a:b"),
+        (&[(GreaterOrEqual, "a:2"), (Greater, "a:1")], "filter_gte=a:2"),
+        (&[(LessOrEqual, "a:A"), (Less, "a:a")], "filter_lte=a:A"),
+        // Values that no filter can have in common.
+        (
+            &[(Greater, "a:9"), (Greater, "a:\"10\""), (Greater, "b:1")],
+            "filter_gt=a:9&filter_gt=a:\"10\"&filter_gt=b:1",
+        ),
+        (&[(Greater, "a:9"), (Less, "a:1")], "filter_gt=a:9&filter_lt=a:1"),
+        (
+            &[
+                (Greater, "a:1"),
+                (GreaterOrEqual, "a:x"),
+                (Less, "a:0"),
+                (LessOrEqual, "a:y"),
+                (Greater, "a:0"),
+                (Less, "a:z"),
+            ],
+            "filter_gt=a:1&filter_gte=a:x&filter_lt=a:0&filter_lte=a:y",
+        ),
+    ] {
+        assert_eq!(simplified(conditions), expected);
+    }
+}
+
+/// A walk of a document compares a limited number of scalars. Beyond it, each condition has its own walk.
+#[test]
+fn array_beyond_walk_limit_is_compared_exactly() {
+    let lab = Lab::new();
+    let elements: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let entity = Value::parse_entity(&format!("{{\"a\":[{}],\"b\":1}}", elements.join(","))).expect("an entity");
+    let [.., plain] = layouts(50);
+    let reader = lab.reader(&[entity], &plain);
+    let filter = |path: &str, value: String| PathValue { path: Path::parse(path).expect("a path"), value };
+    // Groups of 8, 64 and 512 conditions: the last one compares 512 values with up to 2,000 elements.
+    for (values, expected) in [(1_400..1_984, 1), (1_417..2_001, 0), (0..5, 1)] {
+        let filters = values.map(|value| filter("a", format!("{value}.0"))).chain([filter("b", "1".to_owned())]);
+        let (found, used, _) = lab.scan(&reader, ReadRequest { filters: filters.collect(), ..ReadRequest::default() });
+        assert_eq!((found, used.verification.expect("documents").rows_in), (expected, 1));
     }
 }

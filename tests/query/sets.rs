@@ -580,3 +580,34 @@ fn an_order_that_is_given_up_holds_no_memory_and_is_made_by_the_next_query() {
         assert_eq!(found, Ok(vec![29_999, 29_998, 29_997, 29_996, 29_995]));
     }
 }
+
+/// The examples of docs/reference/sort-and-dedup.md, sample.
+#[test]
+fn sample_order_of_a_seed_never_changes() {
+    let lab = Lab::new();
+    let entities: Vec<Value> = (0..10).map(|number| parsed(&format!("{{\"n\":{number}}}"))).collect();
+    let reader = lab.reader(&entities, &WriteOptions::default());
+    for (seed, expected) in
+        [(0, [8, 9, 1, 7, 4, 2, 3, 5, 6, 0]), (1, [7, 9, 0, 1, 6, 2, 8, 4, 5, 3]), (42, [4, 0, 8, 7, 2, 1, 5, 9, 3, 6])]
+    {
+        let request = ReadRequest { sample: Some(10), seed: Some(seed), ..ReadRequest::default() };
+        let found = select_positions(&lab, &lab.engines[1], &reader, &request, Time::First);
+        assert_eq!(found, Ok(expected.to_vec()), "seed {seed}");
+    }
+}
+
+#[test]
+fn dedup_key_without_descendant_paths() {
+    let lab = Lab::new();
+    let reader = lab.reader(&[parsed("{}")], &WriteOptions::default());
+    for (list, expected) in [
+        ("b,a", "a,b"),
+        ("a.b,a,a.b.c,a.c", "a"),
+        ("a.b.c,a.b,a.b,ab,a!,a.bc", "a.b,a.bc,a!,ab"),
+        (r"a\.b,a.b,a..b", r"a..b,a.b,a\.b"),
+    ] {
+        let request = ReadRequest { dedup: true, dedup_key: Path::parse_list(list), ..ReadRequest::default() };
+        let (_, used, _) = lab.scan(&reader, request);
+        assert_eq!(used.dedup.expect("a key").by, expected, "{list}");
+    }
+}

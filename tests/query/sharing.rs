@@ -20,9 +20,9 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
         disk_reserve: None,
     };
     let all = Engine::try_new(&options).expect("an engine");
-    let hostile = all.of(Tenant { key: 1, anonymous: true });
-    let again = all.of(Tenant { key: 1, anonymous: true });
-    let [honest, user] = [(2, true), (3, false)].map(|(key, anonymous)| all.of(Tenant { key, anonymous }));
+    let hostile = all.for_tenant(Tenant { key: 1, anonymous: true });
+    let again = all.for_tenant(Tenant { key: 1, anonymous: true });
+    let [honest, user] = [(2, true), (3, false)].map(|(key, anonymous)| all.for_tenant(Tenant { key, anonymous }));
     // Three quarters of the 48 MiB that anonymous ones have; both are the same tenant's.
     let first = hostile.reserve("first", 20 * MIB).expect("memory");
     let second = again.reserve("second", 16 * MIB).expect("memory");
@@ -58,7 +58,7 @@ async fn work_of_one_priority_does_not_wait_for_that_of_another() {
         let working: Vec<_> = (0..engine.threads())
             .map(|_| {
                 let (is_over, begun) = (is_over.clone(), begun.clone());
-                engine.at(busy).spawn(async move {
+                engine.with_priority(busy).spawn(async move {
                     begun.send(std::thread::current().name().map(str::to_owned)).await.expect("it is waited for");
                     let _ = is_over.lock().expect("no panic").recv();
                 })
@@ -68,7 +68,7 @@ async fn work_of_one_priority_does_not_wait_for_that_of_another() {
             assert_eq!(have_begun.recv().await.expect("it begins").as_deref(), Some(busy.thread_name()));
         }
         for other in Priority::ALL.into_iter().filter(|other| *other != busy) {
-            let work = engine.at(other).spawn(async {});
+            let work = engine.with_priority(other).spawn(async {});
             let done = tokio::time::timeout(Duration::from_secs(60), work).await;
             assert!(done.is_ok_and(|done| done.is_ok()), "{other:?} beside {busy:?}");
         }

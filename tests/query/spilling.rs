@@ -31,7 +31,7 @@ fn what_others_have_spilled_is_told_from_what_is_too_much_for_ever() {
     let lab = Lab::new();
     let entities: Vec<Value> = long().iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
     let reader = lab.reader(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
-    let tenants = |engine: &Engine| [1, 2].map(|key| engine.of(Tenant { key, anonymous: false }));
+    let tenants = |engine: &Engine| [1, 2].map(|key| engine.for_tenant(Tenant { key, anonymous: false }));
     let narrow = lab.engine_that_spills(8 << 20);
     let [other, own] = tenants(&narrow);
     let [_, wide] = tenants(&lab.engine_that_spills(1 << 30));

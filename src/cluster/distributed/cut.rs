@@ -27,7 +27,7 @@ use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 use strata_query::distribute::Divisible;
 use strata_query::fields::scan::FieldScan;
 use strata_query::operator::Above;
-use strata_query::scan::kept_groups::KeepFirsts;
+use strata_query::scan::distinct_cache::KeepFirsts;
 use strata_query::scan::schema::POSITION;
 use strata_query::scan::version_scan::VersionScan;
 

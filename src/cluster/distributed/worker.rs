@@ -54,9 +54,9 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn engine_of(&self, tenant: Option<Tenant>) -> Result<Engine> {
         let Some(engine) = self.engine.upgrade() else { return exec_err!("this node is shutting down") };
-        let engine = engine.at(Priority::Heavy);
+        let engine = engine.with_priority(Priority::Heavy);
         Ok(match tenant {
-            Some(tenant) => engine.of(tenant),
+            Some(tenant) => engine.for_tenant(tenant),
             None => engine,
         })
     }

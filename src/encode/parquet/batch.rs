@@ -1,10 +1,9 @@
 //! The cells of some entities, by column.
 //!
-//! A typed column's values have their final form, too: eight bytes of a number, one of a boolean.
-//!
-//! A cell's text is copied once, out of the document to those of its column. They stand there as a page of Parquet has
-//! them: each after its length, in four bytes, little-endian. So a page is made of a few long copies, and who looks at
-//! a column's values reads memory from front to back.
+//! The text of a cell is copied once, from the document to the values of its column. There it has the form of a page of
+//! Parquet: each text follows its length in four bytes, little-endian. So a page consists of a few long copies, and
+//! readers of a column's values access memory sequentially. Typed values have their final form, too: eight bytes of a
+//! number, one of a boolean.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,21 +14,20 @@ use super::types::{ColumnType, LENGTH_BYTES};
 use crate::pool::Pool;
 use crate::row::Row;
 
-/// Memory of a batch that is kept for another one, most.
-const KEPT_BYTES: usize = 2 << 20;
+/// The most memory of a batch that another one reuses.
+const MAX_SPARE_BYTES: usize = 2 << 20;
 
-/// The batches of one answer. They share what is learned of its entities, and the memory of those that are finished.
+/// The batches of a response. They share the memory of finished ones.
 #[derive(Clone, Debug)]
 pub struct Batches {
     columns: Arc<Columns>,
-    /// The types of the columns; none where all are text.
+    /// `None` if all columns are text.
     types: Option<Arc<[ColumnType]>>,
     rows: Arc<Pool<Row>>,
     spare: Spare,
 }
 
-/// Memory for batches to come: of those in the making, and of those that are gone. Fresh memory costs more than what is
-/// written to it.
+/// Memory of finished builders and dropped batches. New memory would cost more than writing to it.
 #[derive(Clone, Debug, Default)]
 struct Spare(Arc<Mutex<SpareMemory>>);
 
@@ -50,17 +48,15 @@ pub struct BatchBuilder {
     batches: Batches,
     pub rows: usize,
     growing: Growing,
-    /// Bytes of all values with their lengths, of the numbers of rows, and of columns with cells. It does not depend on
-    /// memory that is used again: where batches end makes a difference.
+    /// Bytes of values, row numbers and columns. They do not depend on reused memory, because they decide where batches
+    /// end.
     cell_bytes: usize,
 }
 
-/// The cells of a batch in the making, by column. Without any it is memory for another batch.
 #[derive(Debug, Default)]
 struct Growing {
-    /// For each column, its place in `filled`, counted from 1; 0 where it has none.
+    /// For each column, its index in `filled` plus 1, or 0.
     places: Vec<u32>,
-    /// The columns that have had cells, in order of first appearance.
     filled: Vec<Filled>,
 }
 
@@ -68,22 +64,20 @@ struct Growing {
 struct Filled {
     column: u32,
     cells: u32,
-    /// The row of each cell; none while they are the first rows.
+    /// The row of each cell. Empty if they are the first rows.
     rows: Vec<u32>,
     values: Vec<u8>,
 }
 
-/// The cells of one part. Missing ones take no memory.
 #[derive(Debug)]
 pub struct Batch {
     pub rows: usize,
-    /// The columns with cells, ascending.
+    /// Ascending, without columns that have no cells.
     columns: Vec<BatchColumn>,
     cells: Finished,
     spare: Spare,
 }
 
-/// The cells of a finished batch, column after column. Without any it is memory for another one.
 #[derive(Debug, Default)]
 struct Finished {
     rows: Vec<u32>,
@@ -91,7 +85,6 @@ struct Finished {
 }
 
 impl Finished {
-    /// Without cells, with room for so many rows and bytes of values.
     fn with_room(self, rows: usize, values: usize) -> Finished {
         Finished { rows: with_room(self.rows, rows), values: with_room(self.values, values) }
     }
@@ -101,10 +94,9 @@ impl Finished {
     }
 }
 
-/// An empty vector with so much room: this one, if it has it. Otherwise a little more, as others may need.
+/// An empty vector with this capacity: `kept` if it has it, otherwise a new one with a margin for later batches.
 fn with_room<T>(mut kept: Vec<T>, room: usize) -> Vec<T> {
     if kept.capacity() < room {
-        // What it holds need not be copied.
         return Vec::with_capacity(room + room / 8);
     }
     kept.clear();
@@ -114,14 +106,13 @@ fn with_room<T>(mut kept: Vec<T>, room: usize) -> Vec<T> {
 impl Drop for Batch {
     fn drop(&mut self) {
         let cells = std::mem::take(&mut self.cells);
-        if cells.memory_bytes() <= KEPT_BYTES {
+        if cells.memory_bytes() <= MAX_SPARE_BYTES {
             self.spare.memory().finished.push(cells);
         }
     }
 }
 
-/// A column's cells, and the ends of what it has of all rows and values. A part is far from 4 GiB, and an entity has at
-/// most one.
+/// The cells of a column: the ends of its rows and values. Parts are smaller than 4 GiB.
 #[derive(Clone, Copy, Debug)]
 struct BatchColumn {
     column: u32,
@@ -133,20 +124,16 @@ struct BatchColumn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells<'b> {
     pub count: usize,
-    /// The row of each, ascending; none if they are those of the first rows.
+    /// The row of each, ascending. Empty if they are the first rows.
     rows: &'b [u32],
-    /// The values: each text after its length, others in bytes of one width, little-endian.
+    /// Each text follows its length. Other values have a fixed width, little-endian.
     pub values: &'b [u8],
 }
 
 impl Batches {
-    pub fn new(columns: Arc<Columns>) -> Batches {
-        Batches { columns, types: None, rows: Arc::default(), spare: Spare::default() }
-    }
-
-    /// Batches of these columns, of which each has a type. All values that they will hold must be of it.
-    pub fn typed(columns: Arc<Columns>, types: Arc<[ColumnType]>) -> Batches {
-        Batches { columns, types: Some(types), rows: Arc::default(), spare: Spare::default() }
+    /// Batches of these columns. All of their values must have the types.
+    pub fn new(columns: Arc<Columns>, types: Option<Arc<[ColumnType]>>) -> Batches {
+        Batches { columns, types, rows: Arc::default(), spare: Spare::default() }
     }
 
     pub fn begin(&self) -> BatchBuilder {
@@ -155,16 +142,14 @@ impl Batches {
         BatchBuilder { batches: self.clone(), rows: 0, growing, cell_bytes: 0 }
     }
 
-    /// Frees the memory that is kept for batches to come: as much as those had that were there at once. Before work
-    /// pauses.
+    /// Frees the memory for later batches.
     pub fn free_spare(&self) {
-        let memory = std::mem::take(&mut *self.spare.memory());
-        drop(memory);
+        *self.spare.memory() = SpareMemory::default();
     }
 }
 
 impl BatchBuilder {
-    /// Adds a row: one entity, a canonical document. Costs its cells, not the columns.
+    /// Adds an entity, a canonical document. The cost depends on its cells, not on the columns.
     pub fn push(&mut self, document: &[u8]) {
         let BatchBuilder { batches, rows, growing: Growing { places, filled }, cell_bytes } = self;
         let number = *rows as u32;
@@ -172,7 +157,7 @@ impl BatchBuilder {
             let placed = row.place(document, &batches.columns);
             for &column in &placed.filled {
                 let cell = placed.by_column[column as usize].clone();
-                // Only null begins so.
+                // Only null begins with `n`.
                 if document.get(cell.start) == Some(&b'n') {
                     continue;
                 }
@@ -193,12 +178,11 @@ impl BatchBuilder {
         *rows += 1;
     }
 
-    /// Bytes of the cells so far. They may take twice as many until [`BatchBuilder::finish`].
+    /// Bytes of the cells so far. The memory can be twice as much until [`BatchBuilder::finish`].
     pub fn size_bytes(&self) -> usize {
         self.cell_bytes
     }
 
-    /// The rows, for [`ParquetStream::push`](super::ParquetStream::push).
     pub fn finish(self) -> Batch {
         let BatchBuilder { batches, rows, mut growing, .. } = self;
         let mut order: Vec<&Filled> = growing.filled.iter().filter(|filled| filled.cells > 0).collect();
@@ -210,11 +194,14 @@ impl BatchBuilder {
         for filled in order {
             cells.rows.extend_from_slice(&filled.rows);
             cells.values.extend_from_slice(&filled.values);
-            let (rows_end, values_end) = (cells.rows.len() as u32, cells.values.len() as u32);
-            columns.push(BatchColumn { column: filled.column, cells: filled.cells, rows_end, values_end });
+            columns.push(BatchColumn {
+                column: filled.column,
+                cells: filled.cells,
+                rows_end: cells.rows.len() as u32,
+                values_end: cells.values.len() as u32,
+            });
         }
-        // Growing anew for each batch costs fresh memory and copies.
-        if growing.memory_bytes() <= KEPT_BYTES {
+        if growing.memory_bytes() <= MAX_SPARE_BYTES {
             growing.filled.iter_mut().for_each(Filled::clear);
             batches.spare.memory().growing.push(growing);
         }
@@ -231,19 +218,18 @@ impl Growing {
 }
 
 impl Filled {
-    /// Takes the cells away, and keeps their memory.
     fn clear(&mut self) {
         self.cells = 0;
         self.rows.clear();
         self.values.clear();
     }
 
-    /// Adds a cell: the value there in the document, which is not null. Returns the bytes that it takes.
+    /// Adds a value of the document that is not null. Returns the bytes of the cell.
     #[inline]
     fn push(&mut self, row: u32, document: &[u8], cell: Range<usize>, column_type: ColumnType) -> usize {
         let before = self.values.len() + self.rows.len() * size_of::<u32>();
         let value = &document[cell.clone()];
-        // Typed by these very values, so that every one has the type.
+        // The types are those of these values.
         let number = || std::str::from_utf8(value).unwrap_or_default();
         match (column_type, value) {
             (ColumnType::Boolean, value) => self.values.push(u8::from(value == b"true")),
@@ -251,7 +237,7 @@ impl Filled {
                 self.values.extend_from_slice(&number().parse::<i64>().unwrap_or_default().to_le_bytes());
             }
             (ColumnType::Double, _) => {
-                // An integer has no sign of zero.
+                // An integer has no negative zero.
                 let double = if value == b"-0" { None } else { nearest_double(number()) };
                 self.values.extend_from_slice(&double.unwrap_or_default().to_le_bytes());
             }
@@ -303,7 +289,7 @@ impl Batch {
         })
     }
 
-    /// Adds the bytes of each column's values to those of other batches.
+    /// Adds the size of each column's values.
     pub(super) fn add_sizes(&self, sizes: &mut [u64]) {
         let mut start = 0;
         for column in &self.columns {
@@ -320,7 +306,7 @@ impl<'b> Cells<'b> {
     }
 }
 
-/// Values that stand one after another: all of one width, or each after its length.
+/// Consecutive values: of one width, or each after its length.
 #[derive(Clone, Debug)]
 pub(super) struct Values<'b> {
     pub bytes: &'b [u8],
@@ -342,54 +328,5 @@ impl<'b> Iterator for Values<'b> {
         let (value, rest) = rest.split_at_checked(width)?;
         self.bytes = rest;
         Some(value)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Entities with some of six keys, whose values have some bytes, and now and then nulls.
-    fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
-        let value = prop_oneof!["\"[a-c]{0,20}\"", Just("null".to_owned()), Just("\"a\\nb\"".to_owned()), "[1-9]{1,3}"];
-        let entity = proptest::collection::btree_map(0..6, value, 0..6).prop_map(|members| {
-            let members: Vec<String> = members.iter().map(|(key, value)| format!("\"k{key}\":{value}")).collect();
-            format!("{{{}}}", members.join(","))
-        });
-        proptest::collection::vec(proptest::collection::vec(entity, 0..20), 1..6)
-    }
-
-    fn made(batches: &Batches, part: &[String]) -> (Vec<usize>, String) {
-        let mut batch = batches.begin();
-        let sizes = part.iter().map(|entity| {
-            batch.push(entity.as_bytes());
-            batch.size_bytes()
-        });
-        let sizes = sizes.collect();
-        let batch = batch.finish();
-        (sizes, format!("{} {:?} {:?} {}", batch.rows, batch.columns, batch.cells, batch.size_bytes()))
-    }
-
-    proptest! {
-        /// Memory that is used again shows nowhere: neither in the cells, nor in the sizes that decide where a part
-        /// ends.
-        #[test]
-        fn a_batch_does_not_depend_on_those_before_it(parts in parts(), free in any::<bool>()) {
-            let columns: Arc<Columns> = Arc::new(Columns::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
-            let shared = Batches::new(columns.clone());
-            for part in &parts {
-                // Two at once take the memory of two.
-                let other = shared.begin();
-                prop_assert_eq!(made(&shared, part), made(&Batches::new(columns.clone()), part));
-                drop(other.finish());
-                if free {
-                    shared.free_spare();
-                }
-            }
-            let spare = shared.spare.memory();
-            prop_assert_eq!((spare.growing.is_empty(), spare.finished.is_empty()), (free, free));
-        }
     }
 }

@@ -1,13 +1,14 @@
-//! The minimum and the maximum of a column's values, as readers are told.
+//! The minimum and the maximum of a column's values, for statistics and the page index.
 
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::{Statistics, ValueStatistics};
 
 use super::types::ColumnType;
 
-const BOUND_BYTES: usize = 64;
+/// Longer bounds are truncated.
+const MAX_BOUND_BYTES: usize = 64;
 
-/// The minimum and the maximum of values: of text by bytes, which is by code point, of others by value.
+/// Text is ordered by bytes, other types by value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds<'c> {
     column_type: ColumnType,
@@ -33,7 +34,7 @@ impl<'c> Bounds<'c> {
             }
             return;
         }
-        // Mostly the first byte tells that it is neither.
+        // The first byte decides in most cases.
         let first = value.first();
         if first <= min.first() && value < *min {
             *min = value;
@@ -42,7 +43,6 @@ impl<'c> Bounds<'c> {
         }
     }
 
-    /// As readers are told: a long one is cut to one that is as small, or as large.
     pub(super) fn statistics(&self, nulls: u64) -> Statistics {
         fn exact<T>(extremes: Option<(T, T)>, nulls: u64) -> ValueStatistics<T> {
             let (min, max) = extremes.unzip();
@@ -53,8 +53,9 @@ impl<'c> Bounds<'c> {
             ColumnType::Text => {
                 let Some((min, max)) = extremes else { return Statistics::ByteArray(exact(None, nulls)) };
                 let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
-                let (below, is_exact) = (cut(min), max.len() <= BOUND_BYTES);
-                let above = if is_exact { Some(bytes(max)) } else { after(cut(max)).as_deref().map(bytes) };
+                let below = truncated(min);
+                let is_exact = max.len() <= MAX_BOUND_BYTES;
+                let above = if is_exact { Some(bytes(max)) } else { text_after(truncated(max)).as_deref().map(bytes) };
                 let statistics = ValueStatistics::new(Some(bytes(below)), above, None, Some(nulls), false);
                 let statistics = statistics.with_min_is_exact(below.len() == min.len());
                 Statistics::ByteArray(statistics.with_max_is_exact(is_exact))
@@ -67,8 +68,7 @@ impl<'c> Bounds<'c> {
         }
     }
 
-    /// The minimum and the maximum as the index of pages has them, two empty ones without values. `None` where there
-    /// is no text above the maximum.
+    /// The bounds for the page index, which are empty without values. `None` if there is no text above the maximum.
     pub(super) fn indexed(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.is_empty() {
             return Some((Vec::new(), Vec::new()));
@@ -94,8 +94,9 @@ fn double(value: &[u8]) -> f64 {
     value.first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes))
 }
 
-/// Zeros of both signs lie between them, as the format asks for.
-fn doubles((min, max): (&[u8], &[u8])) -> (f64, f64) {
+/// The format requires that the bounds include zeros of both signs.
+fn doubles(bounds: (&[u8], &[u8])) -> (f64, f64) {
+    let (min, max) = bounds;
     let zero = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
     (zero(double(min), -0.0), zero(double(max), 0.0))
 }
@@ -108,9 +109,8 @@ fn is_less(column_type: ColumnType, one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// The first characters of UTF-8 text.
-fn cut(text: &[u8]) -> &[u8] {
-    let mut end = text.len().min(BOUND_BYTES);
+fn truncated(text: &[u8]) -> &[u8] {
+    let mut end = text.len().min(MAX_BOUND_BYTES);
     // Continuation bytes.
     while end < text.len() && end > 0 && text[end] & 0xc0 == 0x80 {
         end -= 1;
@@ -118,8 +118,8 @@ fn cut(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
-/// A text after all that begin with this one; `None` where there is none.
-fn after(text: &[u8]) -> Option<Vec<u8>> {
+/// A text after all that begin with this one.
+fn text_after(text: &[u8]) -> Option<Vec<u8>> {
     let mut characters: Vec<char> = std::str::from_utf8(text).ok()?.chars().collect();
     while let Some(last) = characters.pop() {
         if let Some(next) = char::from_u32(u32::from(last) + 1) {
@@ -128,35 +128,4 @@ fn after(text: &[u8]) -> Option<Vec<u8>> {
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_are_cut_between_characters() {
-        let long = "é".repeat(40);
-        assert_eq!(cut(long.as_bytes()), "é".repeat(32).as_bytes());
-        assert_eq!(cut("a".repeat(3).as_bytes()), b"aaa");
-        assert_eq!(cut(format!("a{long}").as_bytes()), format!("a{}", "é".repeat(31)).as_bytes());
-        assert_eq!(after(b"ab").as_deref(), Some(&b"ac"[..]));
-        assert_eq!(after("a\u{10ffff}".as_bytes()).as_deref(), Some(&b"b"[..]));
-        assert_eq!(after("\u{10ffff}".as_bytes()), None);
-        assert_eq!(after("a\u{d7ff}".as_bytes()).as_deref(), Some(&b"b"[..]));
-    }
-
-    #[test]
-    fn numbers_are_bounded_by_value() {
-        let values = [-5_i64, 300, 2, i64::MIN].map(i64::to_le_bytes);
-        let mut bounds = Bounds::new(ColumnType::Int64);
-        values.iter().for_each(|value| bounds.add(value));
-        let (min, max) = bounds.indexed().expect("bounds");
-        assert_eq!((int64(&min), int64(&max)), (i64::MIN, 300));
-        let zeros = [0.0_f64.to_le_bytes(), (-0.0_f64).to_le_bytes()];
-        let mut bounds = Bounds::new(ColumnType::Double);
-        zeros.iter().for_each(|value| bounds.add(value));
-        let (min, max) = bounds.indexed().expect("bounds");
-        assert_eq!((min, max), ((-0.0_f64).to_le_bytes().to_vec(), 0.0_f64.to_le_bytes().to_vec()));
-    }
 }

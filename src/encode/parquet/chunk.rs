@@ -1,18 +1,20 @@
-//! One column of a row group, encoded. Columns are encoded apart from each other, on any number of threads: the bytes
-//! depend on the cells alone.
+//! Encodes a column of a row group. Columns are encoded independently, on any number of threads: the bytes depend only
+//! on the cells.
 //!
-//! 1. Values that repeat become codes of a dictionary, if that is smaller. Where the first values hardly repeat, the
-//!    rest is not looked up.
+//! 1. Repeated values become codes of a dictionary, if that is smaller. If the first values rarely repeat, the others
+//!    are not looked up.
 //! 2. Pages are compressed, with one compressor for all columns of a thread.
-//! 3. The minimum and the maximum are kept for readers, cut to a few bytes. In a file with types each page has its own,
-//!    too, and pages are short: its readers look for values.
+//! 3. The statistics contain the minimum and the maximum. In a file with types, each page has them, too, and pages are
+//!    short, because its readers search for values.
 //!
-//! The crate's writer for Arrow arrays would need an array of each column first, and looks up every value of a column
-//! in a dictionary, however different they are.
+//! The writer of the crate for Arrow arrays would need an array of each column first, and looks up every value of a
+//! column in a dictionary.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
+use std::io::Write;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,27 +22,28 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ColumnIndexBuilder, OffsetIndexBuilder, PageEncodingStats};
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
 use zstd::bulk::Compressor;
 
 use super::batch::{Batch, Cells, Values};
 use super::bounds::Bounds;
-use super::page::{PageKind, PageSize, code_bits, write_bits, write_codes, write_header, write_levels};
+use super::page::{code_bits, write_bits, write_codes, write_levels};
 use super::types::ColumnType;
 use crate::EncodeError;
 
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
-/// Largest dictionary, in values and in bytes.
-const DICTIONARY_VALUES: usize = 1 << 16;
-const DICTIONARY_BYTES: usize = 1 << 20;
+const MAX_DICTIONARY_VALUES: usize = 1 << 16;
+const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 
-/// Values after which it is asked first whether a dictionary may pay; then after each twice as many.
-const FIRST_TRY: usize = 512;
+/// The number of values after which the benefit of a dictionary is first checked. It doubles each time.
+const FIRST_CHECK: usize = 512;
 
-/// Rows of a page of an indexed column, besides those without a value: readers find what they look for in few of them.
 pub(super) const INDEXED_ROWS: usize = 20_000;
 
 pub(super) const LEVEL: i32 = 1;
@@ -48,13 +51,13 @@ pub(super) const LEVEL: i32 = 1;
 #[derive(Debug)]
 pub struct RowGroup {
     pub(super) schema: SchemaDescPtr,
-    /// The types of its columns; none where all are text, and their pages have no index.
+    /// `None` if all columns are text. Then pages have no index.
     pub(super) types: Option<Arc<[ColumnType]>>,
     pub(super) batches: Vec<Batch>,
     pub(super) rows: usize,
 }
 
-/// Working memory for columns, kept from one to the next.
+/// Buffers for encoding columns.
 pub struct ColumnEncoder {
     compressor: Compressor<'static>,
     hasher: RandomState,
@@ -82,8 +85,7 @@ impl RowGroup {
         self.schema.num_columns()
     }
 
-    /// Its columns, those with the most bytes first: if they are encoded in this order, no thread is left with a large
-    /// one at the end.
+    /// The columns, with the largest first, so that threads that encode them end at about the same time.
     pub fn largest_first(&self) -> Vec<usize> {
         let mut sizes = vec![0; self.columns()];
         self.batches.iter().for_each(|batch| batch.add_sizes(&mut sizes));
@@ -110,9 +112,8 @@ impl RowGroup {
 
 struct ColumnCells<'c> {
     column_type: ColumnType,
-    /// Rows of a page of them; all, where pages have no index.
+    /// Rows of a page. Unlimited if pages have no index.
     page_rows: usize,
-    /// Rows of the row group.
     rows: usize,
     count: usize,
     /// The first row of each batch with cells, and its cells.
@@ -124,7 +125,6 @@ impl<'c> ColumnCells<'c> {
         self.count == self.rows
     }
 
-    /// Whether readers are told of each page.
     fn is_indexed(&self) -> bool {
         self.page_rows < usize::MAX
     }
@@ -138,7 +138,6 @@ impl<'c> ColumnCells<'c> {
     }
 }
 
-/// The values of cells, without their lengths.
 fn values<'c>(column_type: ColumnType, cells: &Cells<'c>) -> Values<'c> {
     Values { bytes: cells.values, width: column_type.width() }
 }
@@ -156,25 +155,25 @@ struct Index {
 }
 
 impl Index {
-    /// A page of so many rows, some of them without a value, between these bytes of the chunk.
-    fn page(&mut self, bounds: &Bounds<'_>, rows: usize, nulls: usize, (start, end): (usize, usize)) {
+    /// Adds a page at these bytes of the chunk.
+    fn add(&mut self, bounds: &Bounds<'_>, rows: usize, nulls: usize, bytes: Range<usize>) {
         match bounds.indexed() {
             Some((min, max)) => self.bounds.append(bounds.is_empty(), min, max, nulls as i64),
             None => self.bounds.to_invalid(),
         }
-        self.places.append_offset_and_size(start as i64, (end - start) as i32);
+        self.places.append_offset_and_size(bytes.start as i64, bytes.len() as i32);
         self.places.append_row_count(rows as i64);
     }
 }
 
-/// A page of values in the making: what is copied into it, once the rows that it has are known.
+/// The values of a page, which are copied once its rows are known.
 #[derive(Default)]
 struct PlainPage<'c> {
     first_row: u32,
     values: Vec<&'c [u8]>,
     bytes: usize,
     cells: usize,
-    /// Of a page with an index.
+    /// Set if pages have an index.
     bounds: Bounds<'c>,
 }
 
@@ -206,9 +205,12 @@ impl ColumnEncoder {
         if let Some(values) = &dictionary {
             for value in values {
                 bounds.add(value);
-                write_value(value, cells.column_type, &mut self.page);
+                if cells.column_type == ColumnType::Text {
+                    self.page.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                }
+                self.page.extend_from_slice(value);
             }
-            self.end_page(PageKind::Dictionary, values.len(), &mut chunk)?;
+            self.end_page(None, values.len(), &mut chunk)?;
             dictionary_bytes = chunk.bytes.len();
             self.coded(cells, values, &mut chunk)?;
         } else {
@@ -217,8 +219,9 @@ impl ColumnEncoder {
         let Chunk { bytes: encoded, uncompressed_bytes, pages, index } = chunk;
         let bytes = Bytes::copy_from_slice(&encoded);
         self.chunk = encoded;
-        self.forget_much();
-        let (mut encodings, mut page_stats) = (vec![Encoding::PLAIN, Encoding::RLE], Vec::new());
+        self.free_large_buffers();
+        let mut encodings = vec![Encoding::PLAIN, Encoding::RLE];
+        let mut page_stats = Vec::new();
         let mut data_encoding = Encoding::PLAIN;
         if dictionary.is_some() {
             data_encoding = Encoding::RLE_DICTIONARY;
@@ -254,15 +257,15 @@ impl ColumnEncoder {
         Ok(ColumnChunk { bytes, close })
     }
 
-    /// The different values in order of first appearance, and in `codes` which of them each cell has; `None` where
-    /// that saves nothing.
+    /// The distinct values by first appearance, with the value of each cell in `codes`. `None` if they save no bytes.
     fn dictionary<'c>(&mut self, cells: &ColumnCells<'c>) -> Option<Vec<&'c [u8]>> {
         let ColumnEncoder { hasher, table, codes, .. } = self;
         table.clear();
         codes.clear();
         let mut values: Vec<&[u8]> = Vec::new();
-        let (mut value_bytes, mut all_bytes) = (0, 0);
-        let mut next_try = FIRST_TRY;
+        let mut value_bytes = 0;
+        let mut all_bytes = 0;
+        let mut next_check = FIRST_CHECK;
         let prefix_bytes = cells.column_type.prefix_bytes();
         for text in cells.values() {
             all_bytes += prefix_bytes + text.len();
@@ -274,27 +277,27 @@ impl ColumnEncoder {
             if code as usize == values.len() {
                 values.push(text);
                 value_bytes += prefix_bytes + text.len();
-                if values.len() > DICTIONARY_VALUES || value_bytes > DICTIONARY_BYTES {
+                if values.len() > MAX_DICTIONARY_VALUES || value_bytes > MAX_DICTIONARY_BYTES {
                     return None;
                 }
             }
             codes.push(code);
-            if codes.len() == next_try {
-                if !may_pay(codes.len(), values.len(), cells.count) {
+            if codes.len() == next_check {
+                if !may_save_bytes(codes.len(), values.len(), cells.count) {
                     return None;
                 }
-                next_try *= 2;
+                next_check *= 2;
             }
         }
         let code_bytes = codes.len() * code_bits(values.len()) / 8;
         (!values.is_empty() && value_bytes + code_bytes < all_bytes).then_some(values)
     }
 
-    /// The codes of all values, in one page, or in pages of so many rows.
     fn coded(&mut self, cells: &ColumnCells<'_>, values: &[&[u8]], chunk: &mut Chunk) -> Result<(), EncodeError> {
         let codes = mem::take(&mut self.codes);
         let mut cell_rows = cells.rows().peekable();
-        let (mut first_row, mut cell) = (0, 0);
+        let mut first_row = 0;
+        let mut cell = 0;
         while first_row < cells.rows {
             let end_row = first_row.saturating_add(cells.page_rows).min(cells.rows);
             let first_cell = cell;
@@ -309,11 +312,11 @@ impl ColumnEncoder {
             self.write_levels(rows, cells);
             write_codes(page_codes, values.len(), &mut self.page);
             let start = chunk.bytes.len();
-            self.end_page(PageKind::Codes, rows, chunk)?;
+            self.end_page(Some(Encoding::RLE_DICTIONARY), rows, chunk)?;
             if let Some(index) = &mut chunk.index {
                 let mut bounds = Bounds::new(cells.column_type);
                 page_codes.iter().for_each(|code| bounds.add(values[*code as usize]));
-                index.page(&bounds, rows, rows - page_codes.len(), (start, chunk.bytes.len()));
+                index.add(&bounds, rows, rows - page_codes.len(), start..chunk.bytes.len());
             }
             first_row = end_row;
         }
@@ -321,7 +324,6 @@ impl ColumnEncoder {
         Ok(())
     }
 
-    /// All values, in pages of a bounded size.
     fn plain<'c>(
         &mut self,
         cells: &ColumnCells<'c>,
@@ -332,8 +334,9 @@ impl ColumnEncoder {
         let begin = |first_row| PlainPage { first_row, bounds: Bounds::new(cells.column_type), ..PlainPage::default() };
         let mut page = begin(0);
         for (first_row, part) in &cells.parts {
-            // Of the values of this part, those up to `start` are in pages before, those up to `end` have been seen.
-            let (mut start, mut end) = (0, 0);
+            // Values before `start` are in earlier pages.
+            let mut start = 0;
+            let mut end = 0;
             for (cell, text) in values(cells.column_type, part).enumerate() {
                 bounds.add(text);
                 let row = first_row + part.row(cell);
@@ -359,7 +362,6 @@ impl ColumnEncoder {
         self.end_plain_page(page, cells.rows as u32, cells, chunk)
     }
 
-    /// Ends a page of the rows before this one.
     fn end_plain_page(
         &mut self,
         plain: PlainPage<'_>,
@@ -375,39 +377,49 @@ impl ColumnEncoder {
             _ => plain.values.iter().for_each(|values| self.page.extend_from_slice(values)),
         }
         let start = chunk.bytes.len();
-        self.end_page(PageKind::Plain, rows, chunk)?;
+        self.end_page(Some(Encoding::PLAIN), rows, chunk)?;
         if let Some(index) = &mut chunk.index {
-            index.page(&plain.bounds, rows, rows - plain.cells, (start, chunk.bytes.len()));
+            index.add(&plain.bounds, rows, rows - plain.cells, start..chunk.bytes.len());
         }
         Ok(())
     }
 
-    /// Begins a page of so many rows, of which all or those in `present` have a cell.
     fn write_levels(&mut self, rows: usize, cells: &ColumnCells<'_>) {
         write_levels(rows, (!cells.are_all()).then_some(&self.present[..]), &mut self.page);
     }
 
-    fn end_page(&mut self, kind: PageKind, values: usize, chunk: &mut Chunk) -> Result<(), EncodeError> {
+    /// Ends a data page with this encoding, or a dictionary page.
+    fn end_page(&mut self, encoding: Option<Encoding>, values: usize, chunk: &mut Chunk) -> Result<(), EncodeError> {
         let ColumnEncoder { compressor, present, page, compressed, .. } = self;
         compressed.clear();
         compressed.reserve(zstd::zstd_safe::compress_bound(page.len()));
         compressor.compress_to_buffer(page.as_slice(), compressed).map_err(EncodeError::Compression)?;
-        let size = PageSize { uncompressed: page.len(), compressed: compressed.len() };
-        // Sizes of pages have 31 bits.
-        if i32::try_from(size.uncompressed.max(size.compressed)).is_err() {
-            return Err(EncodeError::PageTooLarge);
-        }
-        let start = chunk.bytes.len();
-        write_header(kind, values, size, &mut chunk.bytes);
-        chunk.uncompressed_bytes += chunk.bytes.len() - start + size.uncompressed;
-        chunk.bytes.extend_from_slice(compressed);
+        let buf = Bytes::copy_from_slice(compressed);
+        let num_values = values as u32;
+        let compressed_page = match encoding {
+            None => Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false },
+            Some(encoding) => Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
+            },
+        };
+        let mut sink = TrackedWrite::new(&mut chunk.bytes);
+        let written =
+            SerializedPageWriter::new(&mut sink).write_page(CompressedPage::new(compressed_page, page.len()))?;
+        sink.flush().map_err(ParquetError::from)?;
+        drop(sink);
+        chunk.uncompressed_bytes += written.uncompressed_size;
         chunk.pages += 1;
         page.clear();
         present.clear();
         Ok(())
     }
 
-    fn forget_much(&mut self) {
+    fn free_large_buffers(&mut self) {
         self.chunk.clear();
         for buffer in [&mut self.page, &mut self.compressed, &mut self.chunk] {
             if buffer.capacity() > 4 * PAGE_BYTES {
@@ -417,24 +429,16 @@ impl ColumnEncoder {
     }
 }
 
-/// Whether a dictionary may save bytes, as far as the first values tell. It may if half of them repeat. Else this
-/// guesses how many different values there are, and is generous by a factor of two: of the first *t* of *d* values that
-/// are equally frequent, about *t* * *t* / 2*d* repeat an earlier one while *t* is less than *d*.
-fn may_pay(tried: usize, different: usize, cells: usize) -> bool {
-    let most_values = DICTIONARY_VALUES.min(cells / 2);
-    different <= tried / 2 || tried * tried <= (tried - different) * 4 * most_values
+/// Whether a dictionary may save bytes, by the first values: if half of them repeat, or if the estimated number of
+/// distinct values is small enough, with a margin of a factor of two. Of the first *t* of *d* equally frequent values,
+/// about *t* * *t* / 2*d* repeat an earlier one while *t* is less than *d*.
+fn may_save_bytes(tried: usize, different: usize, cells: usize) -> bool {
+    let max_values = MAX_DICTIONARY_VALUES.min(cells / 2);
+    different <= tried / 2 || tried * tried <= (tried - different) * 4 * max_values
 }
 
 fn stats(page_type: PageType, encoding: Encoding, count: i32) -> PageEncodingStats {
     PageEncodingStats { page_type, encoding, count }
-}
-
-/// Appends a value, a text with its length.
-fn write_value(value: &[u8], column_type: ColumnType, out: &mut Vec<u8>) {
-    if column_type == ColumnType::Text {
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-    }
-    out.extend_from_slice(value);
 }
 
 #[cfg(test)]
@@ -442,12 +446,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dictionaries_are_given_up_where_values_hardly_repeat() {
-        assert!(!may_pay(512, 512, 1_000_000));
-        // One in 500 repeats where there are some ten thousands of them: too many for few cells.
-        assert!(may_pay(512, 511, 400_000) && !may_pay(512, 511, 10_000));
-        assert!(may_pay(4_096, 2_048, 10_000) && !may_pay(4_096, 3_900, 10_000));
-        // Of many cells, most repeat.
-        assert!(may_pay(1 << 19, 7, 1 << 19) && may_pay(1 << 18, 30_000, 350_000));
+    fn may_save_bytes_requires_repeated_values() {
+        assert!(!may_save_bytes(512, 512, 1_000_000));
+        // One in 500 values repeats if tens of thousands are distinct: too many for few cells.
+        assert!(may_save_bytes(512, 511, 400_000) && !may_save_bytes(512, 511, 10_000));
+        assert!(may_save_bytes(4_096, 2_048, 10_000) && !may_save_bytes(4_096, 3_900, 10_000));
+        assert!(may_save_bytes(1 << 19, 7, 1 << 19) && may_save_bytes(1 << 18, 30_000, 350_000));
     }
 }

@@ -1,18 +1,17 @@
 //! `format=parquet`: flattened entities as nullable columns of text, or of types (docs/reference/formats.md, parquet).
 //!
-//! It has three parts, so that all threads can work on an answer, and its bytes come in order:
+//! Encoding has three parts, so that all threads can work on a response, and its bytes are in order:
 //!
-//! 1. [`BatchBuilder`], one per part, finds the cells of entities, and puts those of a column together. Missing cells
-//!    take no memory. [`Batches`], one per answer, begins them.
-//! 2. [`RowGroup`] is the cells of some parts. Its columns are encoded apart, each by any [`ColumnEncoder`].
-//! 3. [`ParquetStream`], one per answer, collects batches and writes what is encoded.
+//! 1. [`BatchBuilder`], one for each part, collects the cells of entities by column. Missing cells need no memory.
+//!    [`Batches`], one for each response, creates the builders.
+//! 2. [`RowGroup`] contains the cells of some parts. Any [`ColumnEncoder`] can encode any of its columns.
+//! 3. [`ParquetStream`], one for each response, collects batches and writes encoded columns.
 //!
-//! The memory held is known and bounded: see [`ParquetStream::held_bytes`]. The bytes of a file depend on its rows and
-//! on the parts that they come in, not on how many threads work.
+//! The memory is limited: see [`ParquetStream::held_bytes`]. The bytes of a file depend on its rows and the sizes of
+//! the parts, but not on the number of threads.
 //!
-//! Null and a missing key are null. An empty string stays one. Compression is Zstandard. The writer uses dictionaries
-//! where they save bytes. Readers see plain optional columns, of UTF-8 unless they are typed. No Arrow schema is
-//! stored, so every reader takes its own type for text.
+//! Null and a missing key are null. An empty string is an empty string. Compression is Zstandard. Columns are optional,
+//! and of UTF-8 unless they are typed. The file contains no Arrow schema, so every reader uses its own type for text.
 //!
 //! Measured by the row `export everything, parquet` of `benches/reads`; `encode::other_readers` opens the files.
 
@@ -27,9 +26,8 @@ pub use chunk::{ColumnChunk, ColumnEncoder, RowGroup};
 use strata_json::Columns;
 pub use types::{ColumnType, TypesBuilder, Typing};
 
-use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, ZstdLevel};
@@ -40,64 +38,39 @@ use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
 use super::EncodeError;
 
-/// Memory of the cells of a row group, besides [`COLUMN_BYTES`] for each column: enough that a table of many columns is
-/// not cut into row groups of a few rows.
+/// Memory for the cells of a row group. [`COLUMN_BYTES`] prevent short row groups if there are many columns.
 const ROW_GROUP_BYTES: usize = 18 << 20;
 const COLUMN_BYTES: usize = 8 << 10;
 
-/// How many copies of a row group's bytes may exist at once: as cells and encoded, then encoded and as bytes of the
-/// file.
+/// Copies of a row group's bytes at once: cells and encoded columns, then encoded columns and bytes of the file.
 const COPIES: usize = 2;
 
-/// Bytes that a [`ColumnEncoder`] takes, besides a value that is larger than a page: two pages, a dictionary with its
-/// table, codes, and what the compressor keeps.
+/// Memory of a [`ColumnEncoder`]: two pages, a dictionary with its table, codes, and the compressor.
 const ENCODER_BYTES: usize = 6 << 20;
 
-/// Bytes of the footer for a column of a row group, without its name: its metadata, in memory and as written.
+/// Memory for the metadata of a column of a row group, without its name.
 const CHUNK_METADATA_BYTES: usize = 768;
 
-/// Bytes of the index of pages for each of them: its place, and two bounds, in memory and as written.
+/// Memory for a page in the page index: its offset and two bounds.
 const INDEXED_PAGE_BYTES: usize = 512;
 
-/// Rows of a row group. They are numbered with 32 bits, and every null costs a little.
-const MOST_ROWS: usize = 1 << 19;
+/// Rows of a row group. Row numbers have 32 bits, and every null costs a little.
+const MAX_ROWS: usize = 1 << 19;
 
-/// How many copies of the columns' names exist: in the schemas, and in the paths of columns.
+/// Copies of the columns' names in the schemas and in the paths of columns.
 const NAME_COPIES: usize = 6;
 
-#[derive(Clone, Debug, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl Sink {
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Writes the batches of one answer as a Parquet file, from front to back, a row group at a time:
+/// Writes the batches of a response as a Parquet file, from front to back, a row group at a time:
 ///
 /// 1. [`push`](ParquetStream::push) batches until the row group [`is_full`](ParquetStream::is_full), or there are no
 ///    more;
 /// 2. encode all columns of the [`row_group`](ParquetStream::row_group), and [`write`](ParquetStream::write) them;
 /// 3. [`take`](ParquetStream::take) the bytes.
 pub struct ParquetStream {
-    writer: SerializedFileWriter<Sink>,
-    sink: Sink,
+    writer: SerializedFileWriter<Vec<u8>>,
     schema: SchemaDescPtr,
-    /// The types of the columns; none where all are text.
+    /// `None` if all columns are text.
     types: Option<Arc<[ColumnType]>>,
-    /// Rows of a row group, if its cells are not too many bytes before.
     row_group_rows: usize,
     batches: Vec<Batch>,
     rows: usize,
@@ -106,62 +79,53 @@ pub struct ParquetStream {
 }
 
 impl ParquetStream {
-    /// A good size of a row group's cells for readers, in bytes, for this many columns.
+    /// The recommended size of a row group's cells, in bytes.
     pub fn row_group_bytes(columns: usize) -> usize {
         ROW_GROUP_BYTES + columns * COLUMN_BYTES
     }
 
-    /// A file without rows, whose row groups will hold about this many bytes of cells. Without any batch it is still a
-    /// valid file with the columns.
-    pub fn try_new(columns: &Columns, row_group_bytes: usize) -> Result<ParquetStream, EncodeError> {
-        ParquetStream::of(columns, None, row_group_bytes, MOST_ROWS)
-    }
-
-    /// As [`ParquetStream::try_new`], with typed columns, for readers that look for values: row groups have this many
-    /// rows, unless that is too many bytes, and their pages have an index.
-    pub fn typed(
-        columns: &Columns,
-        types: Arc<[ColumnType]>,
-        row_group_bytes: usize,
-        row_group_rows: usize,
-    ) -> Result<ParquetStream, EncodeError> {
-        ParquetStream::of(columns, Some(types), row_group_bytes, row_group_rows.clamp(1, MOST_ROWS))
-    }
-
-    fn of(
+    /// A file whose row groups contain about this many bytes of cells, and at most this many rows. A file without rows
+    /// is valid. With types, pages have an index, for readers that search for values.
+    pub fn try_new(
         columns: &Columns,
         types: Option<Arc<[ColumnType]>>,
         row_group_bytes: usize,
         row_group_rows: usize,
     ) -> Result<ParquetStream, EncodeError> {
         let compression = Compression::ZSTD(ZstdLevel::try_new(chunk::LEVEL)?);
-        // Without types, nobody looks for values: readers take the whole.
         let properties =
             WriterProperties::builder().set_compression(compression).set_offset_index_disabled(types.is_none()).build();
         let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema(columns.names(), types.as_deref())?)));
-        let sink = Sink::default();
-        let writer = SerializedFileWriter::new(sink.clone(), schema.root_schema_ptr(), Arc::new(properties))?;
-        let (batches, rows, cell_bytes) = (Vec::new(), 0, 0);
-        Ok(ParquetStream { writer, sink, schema, types, row_group_rows, batches, rows, cell_bytes, row_group_bytes })
+        let writer = SerializedFileWriter::new(Vec::new(), schema.root_schema_ptr(), Arc::new(properties))?;
+        Ok(ParquetStream {
+            writer,
+            schema,
+            types,
+            row_group_rows: row_group_rows.clamp(1, MAX_ROWS),
+            batches: Vec::new(),
+            rows: 0,
+            cell_bytes: 0,
+            row_group_bytes,
+        })
     }
 
-    /// Bytes that a file of these columns takes while a row group of this size is made by so many encoders: twice the
-    /// size, and its names. The footer comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
+    /// The memory for a file while its row groups are encoded, without the footer
+    /// ([`footer_bytes`](ParquetStream::footer_bytes)).
     pub fn held_bytes(columns: &Columns, row_group_bytes: usize, encoders: usize) -> usize {
         COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes() + ENCODER_BYTES * encoders
     }
 
-    /// Bytes that each row group holds until the end, for the footer.
+    /// The memory of a row group in the footer.
     pub fn footer_bytes(columns: &Columns) -> usize {
         columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
     }
 
-    /// Bytes that the index of the current row group's pages holds until the end.
+    /// The memory of the current row group in the page index.
     pub fn index_bytes(&self, columns: &Columns) -> usize {
         self.index_bytes_of(self.rows, self.cell_bytes / chunk::PAGE_BYTES, columns)
     }
 
-    /// As [`ParquetStream::index_bytes`], of a row group that is full, about.
+    /// The memory of a full row group in the page index.
     pub fn most_index_bytes(&self, columns: &Columns) -> usize {
         self.index_bytes_of(self.row_group_rows, self.row_group_bytes / chunk::PAGE_BYTES + 1, columns)
     }
@@ -171,7 +135,7 @@ impl ParquetStream {
         if self.types.is_some() { pages * INDEXED_PAGE_BYTES } else { 0 }
     }
 
-    /// How many row groups so many rows of so many bytes become, about.
+    /// The estimated number of row groups.
     pub fn row_groups(&self, rows: u64, bytes: u64) -> usize {
         let by_rows = rows / self.row_group_rows as u64;
         let by_bytes = bytes / self.row_group_bytes as u64;
@@ -189,29 +153,30 @@ impl ParquetStream {
         self.cell_bytes >= self.row_group_bytes || self.rows >= self.row_group_rows
     }
 
-    /// Rows until the row group [`is_full`](ParquetStream::is_full), if their cells are not too many bytes before.
+    /// Rows until the row group [`is_full`](ParquetStream::is_full), unless it has too many bytes earlier.
     pub fn missing_rows(&self) -> usize {
         self.row_group_rows.saturating_sub(self.rows)
     }
 
-    /// Bytes of cells until the row group [`is_full`](ParquetStream::is_full), if its rows are not too many before.
+    /// Bytes of cells until the row group [`is_full`](ParquetStream::is_full), unless it has too many rows earlier.
     pub fn missing_bytes(&self) -> usize {
         self.row_group_bytes.saturating_sub(self.cell_bytes)
     }
 
-    /// The row group so far, to be encoded; another one may begin when it is written. `None` without rows.
+    /// The current row group, for encoding. `None` without rows.
     pub fn row_group(&mut self) -> Option<RowGroup> {
-        let (batches, rows) = (mem::take(&mut self.batches), mem::take(&mut self.rows));
+        let batches = mem::take(&mut self.batches);
+        let rows = mem::take(&mut self.rows);
         self.cell_bytes = 0;
         (rows > 0).then(|| RowGroup { schema: self.schema.clone(), types: self.types.clone(), batches, rows })
     }
 
-    /// Writes a row group: all its columns in order. Its cells should be gone before.
+    /// Writes all columns of a row group, in order. Drop the row group before.
     ///
     /// # Errors
     /// [`EncodeError`]. The file is then unusable.
     pub fn write(&mut self, columns: Vec<ColumnChunk>) -> Result<(), EncodeError> {
-        self.sink.bytes().reserve(columns.iter().map(ColumnChunk::size_bytes).sum());
+        self.writer.inner_mut().reserve(columns.iter().map(ColumnChunk::size_bytes).sum());
         let mut row_group = self.writer.next_row_group()?;
         for column in columns {
             row_group.append_column(&column.bytes, column.close)?;
@@ -220,15 +185,15 @@ impl ParquetStream {
         Ok(())
     }
 
-    /// The bytes of the file that have been written since the last time.
+    /// The bytes of the file since the last call.
     pub fn take(&mut self) -> Result<Bytes, EncodeError> {
         self.writer.flush().map_err(ParquetError::from)?;
-        Ok(mem::take(&mut *self.sink.bytes()).into())
+        Ok(mem::take(self.writer.inner_mut()).into())
     }
 
-    /// Takes back bytes that are needed no more: their memory is used again, if nobody else has them.
-    pub fn reuse(&self, taken: Bytes) {
-        let mut bytes = self.sink.bytes();
+    /// Reuses the memory of bytes that were taken before.
+    pub fn reuse(&mut self, taken: Bytes) {
+        let bytes = self.writer.inner_mut();
         if bytes.capacity() == 0 && taken.is_unique() {
             *bytes = taken.into();
             bytes.clear();

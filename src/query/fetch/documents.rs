@@ -1,4 +1,4 @@
-//! Documents fetched last: of the selected entities alone, page by page.
+//! Late materialization: reads only the documents of the selected entities, page by page.
 
 use std::ops::{ControlFlow, Range};
 
@@ -7,29 +7,29 @@ use strata_format::reader::{VersionReader, Wanted};
 use strata_store::StorageError;
 use strata_store::shortage::Shortage;
 
+use crate::fetch::external_order::ExternalOrder;
 use crate::fetch::pages::Pages;
-use crate::fetch::pages_ahead::PagesAhead;
-use crate::fetch::reorder::Reordered;
+use crate::fetch::readahead::{DocumentPlace, Readahead};
 use crate::fetch::selection::{Positions, Selection};
 use crate::{Engine, QueryError};
 
-/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
-/// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
+/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, by the mean size of a
+/// document. If the documents are larger, or grow when they are encoded, only the first of them are encoded at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Which of the selection's places, from 0.
+    /// Indexes of the selection.
     pub places: Range<u64>,
 }
 
 pub const UNIT_BYTES: u64 = 1 << 20;
 
-/// Selected documents that are as well fetched one by one where the disk has no room to put them in order.
-const PAGE: usize = 1_000;
+/// Up to this many documents are fetched one by one if the disk has no room to sort them.
+const MAX_UNSORTED: usize = 1_000;
 
-/// Documents here and there that are looked for in memory before they are given.
-const AT_HAND: usize = 256;
+/// Up to this many single documents are looked up in memory before they are read.
+const MAX_RESIDENT: usize = 256;
 
-/// Cuts a selection of `selected` entities into units, by the version's mean size of a document.
+/// Divides a selection of `selected` entities into units.
 pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit> + Send + use<> {
     let layout = reader.layout();
     let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1);
@@ -40,27 +40,26 @@ pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit
 pub struct SelectedDocuments {
     reader: VersionReader,
     selection: Selection,
-    /// Where they are many and in another order than the file's.
-    reordered: Option<Reordered>,
+    /// The documents on disk, if they are many and in another order than the file.
+    sorted: Option<ExternalOrder>,
 }
 
-/// All documents of a selection, which are in memory while this is there. Giving them waits for nothing, and takes
-/// about as long as copying them.
+/// All documents of a selection, in memory.
 pub struct AtHand(Vec<HeldDocuments>);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Held<'d> {
     Stored(&'d [u8]),
-    /// As an element of an indented array.
+    /// Formatted as an element of an indented array.
     Indented(&'d [u8]),
 }
 
 impl AtHand {
-    /// Calls `each` with the documents, in order, until it breaks. Returns the place after the last one.
+    /// Calls `each` with the documents, in order, until it breaks. Returns the number of calls.
     pub fn for_each(&self, mut each: impl FnMut(Held<'_>) -> ControlFlow<()>) -> u64 {
-        let mut place = 0;
+        let mut count = 0;
         let mut counted = |held: Held<'_>| {
-            place += 1;
+            count += 1;
             each(held)
         };
         for HeldDocuments { stored, indented } in &self.0 {
@@ -72,34 +71,37 @@ impl AtHand {
                 break;
             }
         }
-        place
+        count
     }
 }
 
 impl SelectedDocuments {
-    /// The documents of a selection. Where fetching them one by one would decode every page again and again, they are
-    /// put in order by way of the disk first.
+    /// The documents of a selection. They are sorted on disk first if fetching them one by one would decode pages
+    /// repeatedly.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] when memory or disk has
-    /// no room for that, others when the version cannot be read.
+    /// [`QueryError`], if there is not enough memory or disk space to sort, or if the version cannot be read.
     pub async fn of(
         engine: &Engine,
         reader: VersionReader,
         selection: Selection,
     ) -> Result<SelectedDocuments, QueryError> {
-        let reordered = match selection.positions() {
-            Positions::List(positions) if scattered(&reader, positions) => {
-                match Box::pin(Reordered::spill(engine, &reader, positions)).await {
-                    Ok(reordered) => Some(reordered),
-                    // A page needs no disk, only more time.
-                    Err(error) if positions.len() <= PAGE && Shortage::of(&error) == Some(Shortage::DiskFull) => None,
+        let sorted = match selection.positions() {
+            Positions::List(positions) if is_scattered(&reader, positions) => {
+                match Box::pin(ExternalOrder::spill(engine, &reader, positions)).await {
+                    Ok(sorted) => Some(sorted),
+                    // A page of documents only takes longer without the disk.
+                    Err(error)
+                        if positions.len() <= MAX_UNSORTED && Shortage::of(&error) == Some(Shortage::DiskFull) =>
+                    {
+                        None
+                    }
                     Err(error) => return Err(error),
                 }
             }
             _ => None,
         };
-        Ok(SelectedDocuments { reader, selection, reordered })
+        Ok(SelectedDocuments { reader, selection, sorted })
     }
 
     pub fn reader(&self) -> &VersionReader {
@@ -114,29 +116,29 @@ impl SelectedDocuments {
         self.selection.is_empty()
     }
 
-    /// Whether they are those of all entities, in the order of the file.
+    /// Whether all entities are selected, in the order of the file.
     pub fn are_all(&self) -> bool {
         *self.selection.positions() == Positions::Range(0..self.reader.entity_count())
     }
 
-    /// Bytes of them on disk, where they were put in order by way of it.
+    /// The size of the documents that were sorted on disk, in bytes.
     pub fn spilled_bytes(&self) -> Option<u64> {
-        self.reordered.as_ref().map(Reordered::bytes)
+        self.sorted.as_ref().map(ExternalOrder::bytes)
     }
 
     pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         units(&self.reader, self.selection.len())
     }
 
-    /// All of them, if they are in memory and have at most so many bytes; those here and there, if they are few. If
-    /// they are wanted indented, those come so that are kept so.
+    /// All documents, if they are in memory and have at most `most_bytes`. With `indented`, documents are indented if
+    /// the cache contains them in that form.
     pub async fn at_hand(&self, most_bytes: usize, indented: bool) -> Option<AtHand> {
         let parts = match self.selection.positions() {
             Positions::Range(range) => {
                 let all = std::iter::once(range.clone());
                 self.reader.documents_at_hand(all, most_bytes, indented).await
             }
-            Positions::List(positions) if positions.len() <= AT_HAND => {
+            Positions::List(positions) if positions.len() <= MAX_RESIDENT => {
                 let each = positions.iter().map(|position| *position..position + 1);
                 self.reader.documents_at_hand(each, most_bytes, indented).await
             }
@@ -145,27 +147,26 @@ impl SelectedDocuments {
         parts.map(AtHand)
     }
 
-    /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.
+    /// See [`for_each`].
     pub async fn for_each(
         &self,
         unit: &Unit,
         each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
     ) -> Result<u64, StorageError> {
-        match &self.reordered {
-            Some(reordered) => Box::pin(reordered.for_each(unit.places.clone(), each)).await,
+        match &self.sorted {
+            Some(sorted) => Box::pin(sorted.for_each(unit.places.clone(), each)).await,
             None => for_each(&self.reader, self.selection.positions(), unit, each).await,
         }
     }
 }
 
-/// Whether fetching documents at these positions would decode pages more than twice each, on the whole.
-fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
+/// Whether fetching the documents one by one would decode each page more than twice on average.
+fn is_scattered(reader: &VersionReader, positions: &[u64]) -> bool {
     let pages: usize = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group)).sum();
     positions.len() > 2 * pages && !reader.caches_documents() && !positions.is_sorted()
 }
 
-/// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after
-/// the last one.
+/// Calls `each` with the documents of a unit, in order, until it breaks. Returns the index after the last call.
 pub async fn for_each(
     reader: &VersionReader,
     positions: &Positions,
@@ -173,22 +174,22 @@ pub async fn for_each(
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
     let row_groups = reader.row_groups();
-    // Neighbours come with one request by themselves.
+    // The pages of a contiguous range in one row group are fetched together anyway.
     let is_together = unit.places.is_empty()
         || matches!(positions, Positions::Range(_))
-            && row_groups[reader.row_group_of(positions.at(unit.places.start))]
-                .holds(positions.at(unit.places.end - 1));
+            && row_groups[reader.row_group_of(positions.get(unit.places.start))]
+                .holds(positions.get(unit.places.end - 1));
     let reading_ahead = (!is_together).then(|| reader.reading_ahead(Wanted::default()));
-    let mut ahead = reading_ahead.is_some().then(|| PagesAhead::new(false));
+    let mut ahead = reading_ahead.is_some().then(|| Readahead::new(false));
     let reader = reading_ahead.as_ref().unwrap_or(reader);
     let mut pages: Option<(usize, Pages<'_>)> = None;
-    let row_of = |place: u64| {
-        let position = positions.at(place);
+    let document_place = |place: u64| {
+        let position = positions.get(place);
         let row_group = reader.row_group_of(position);
-        (row_group, (position - row_groups[row_group].first) as usize)
+        DocumentPlace { row_group, row: (position - row_groups[row_group].first) as usize }
     };
     for place in unit.places.clone() {
-        let position = positions.at(place);
+        let position = positions.get(place);
         let row_group = match &pages {
             Some((row_group, _)) if row_groups[*row_group].holds(position) => *row_group,
             _ => reader.row_group_of(position),
@@ -206,8 +207,8 @@ pub async fn for_each(
         }
         let Some((_, pages)) = &mut pages else { continue };
         if let Some(ahead) = &mut ahead {
-            let following = || (place + 1..unit.places.end).map(row_of);
-            ahead.reached(reader, pages, (row_group, row), following).await;
+            let following = || (place + 1..unit.places.end).map(document_place);
+            ahead.reached(reader, pages, DocumentPlace { row_group, row }, following).await;
         }
         if each(pages.document(row).await?).is_break() {
             return Ok(place + 1);

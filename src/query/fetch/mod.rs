@@ -1,9 +1,9 @@
-//! Documents fetched last: of the selected entities alone.
+//! Late materialization: the documents of the selected entities.
 
 pub mod documents;
+mod external_order;
 pub mod pages;
-pub(crate) mod pages_ahead;
-mod reorder;
+pub(crate) mod readahead;
 pub mod reshape;
 pub mod selection;
 pub mod spilled;

@@ -1,4 +1,4 @@
-//! Documents by page, of one row group.
+//! The documents of a row group, page by page.
 
 use std::collections::VecDeque;
 
@@ -6,20 +6,19 @@ use strata_format::document_page::DocumentPage;
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
-/// The documents of ascending rows of one row group, each page fetched once.
+/// The documents of ascending rows of a row group. Each page is fetched once.
 pub struct Pages<'a> {
     reader: &'a VersionReader,
     row_group: usize,
-    /// Pages before this one are worth fetching along with the one before them.
+    /// Pages below this number are fetched together.
     ahead: usize,
     current: Option<DocumentPage>,
     fetched: VecDeque<DocumentPage>,
-    /// How many pages were taken.
     pub used: usize,
 }
 
 impl<'a> Pages<'a> {
-    /// Documents of single rows, here and there.
+    /// Documents of single rows.
     pub fn scattered(reader: &'a VersionReader, row_group: usize) -> Pages<'a> {
         Pages { reader, row_group, ahead: 0, current: None, fetched: VecDeque::new(), used: 0 }
     }
@@ -43,8 +42,7 @@ impl<'a> Pages<'a> {
         self.ahead == 0
     }
 
-    /// Whether the page of a row is there, or the cache holds it. Of single rows it is taken then, so that the cache
-    /// is asked once.
+    /// Whether the page of a row is in memory. For single rows, this loads the page, so that the cache is asked once.
     pub async fn are_at_hand(&mut self, row: usize) -> bool {
         if self.holds(row) {
             return true;
@@ -66,7 +64,7 @@ impl<'a> Pages<'a> {
 
     pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
         if !self.holds(row) {
-            // In a box of its own: there is a page for many documents.
+            // Boxed, because most calls find their document in the current page.
             self.current = Some(Box::pin(self.page_of(row)).await?);
             self.used += 1;
         }
@@ -82,7 +80,7 @@ impl<'a> Pages<'a> {
                 return Ok(page);
             }
         }
-        // Cancelling takes effect between pages, even when nothing has to be waited for.
+        // Allows cancellation between pages, even if all pages are cached.
         tokio::task::consume_budget().await;
         let page = self.reader.page_of(self.row_group, row);
         if page + 1 >= self.ahead {

@@ -1,8 +1,8 @@
 //! Steps 2 to 5 of the pipeline: `include_source`, `denull`, `keep_field`, `drop_field`.
 //!
-//! They change entities before anything selects them, and yet run on few: predicates are answered as if they had
-//! run ([`Reshape::sees`] tells which paths are left; what `denull` takes away is known of each scalar), and documents
-//! are reshaped when they are returned, or where nothing else tells.
+//! They precede all other steps, but are applied to few documents: predicates are evaluated as if these steps had run
+//! ([`Reshape::sees`]), and documents are reshaped when they are returned, or if a predicate cannot be evaluated
+//! otherwise.
 
 use std::sync::OnceLock;
 
@@ -40,23 +40,22 @@ impl Reshape {
         self.projection.get_or_init(|| Projection::new(self.include_source, &self.keep, &self.drop))
     }
 
-    /// Whether every entity stays as it is.
     pub fn is_identity(&self) -> bool {
         !self.denull && self.projection().is_identity()
     }
 
-    /// Whether no field but `_source` may change: the stored hash, which leaves it out, is then still the entity's.
+    /// Whether no field except `_source` can change. Then the stored hash, which ignores `_source`, is still valid.
     pub fn changes_source_alone(&self) -> bool {
         !self.denull && self.keep.is_empty() && self.drop.is_empty()
     }
 
-    /// Whether fields are taken away, whatever their values.
+    /// Whether fields are removed regardless of their values.
     pub fn hides_fields(&self) -> bool {
         !self.projection().is_identity()
     }
 
-    /// Whether the scalars that a path reaches are left: all of them, or none. A path above a kept one has lost its
-    /// scalars, one above a dropped one has not.
+    /// Whether the scalars at a path are left: all of them, or none. The parent of a kept path has no scalars, but the
+    /// parent of a dropped path can have some.
     pub fn sees(&self, keys: &[String]) -> bool {
         let covers = |path: &Path| keys.starts_with(path.keys());
         (self.include_source || keys.first().is_none_or(|key| key != "_source"))
@@ -64,13 +63,13 @@ impl Reshape {
             && !self.drop.iter().any(covers)
     }
 
-    /// Of the columns of all entities as they are stored, those of all entities as they are left, in order of first
-    /// appearance; `None` where the names alone do not tell.
+    /// The columns of the reshaped entities. `None` if the names of the stored columns do not decide.
     pub fn columns_left(&self, columns: &Columns) -> Option<Columns> {
         if self.denull {
             return None;
         }
-        let (mut keep, mut drop) = (Vec::new(), Vec::new());
+        let mut keep = Vec::new();
+        let mut drop = Vec::new();
         for (paths, keys) in [(&self.keep, &mut keep), (&self.drop, &mut drop)] {
             for path in paths {
                 match path.keys() {
@@ -82,13 +81,13 @@ impl Reshape {
         if !self.include_source {
             drop.push("_source");
         }
-        // A name that goes on after a key may be that of a value below it, or of another key.
-        let goes_on = |name: &str, key: &&str| {
+        // A name that continues after a key can belong to a value below the key, or to another key.
+        let continues = |name: &str, key: &&str| {
             name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.') || begins_with_element(rest))
         };
         let mut left = Vec::new();
         for name in columns.names() {
-            if keep.iter().chain(&drop).any(|key| goes_on(name, key)) {
+            if keep.iter().chain(&drop).any(|key| continues(name, key)) {
                 return None;
             }
             if (keep.is_empty() || keep.contains(&name.as_str())) && !drop.contains(&name.as_str()) {
@@ -115,13 +114,12 @@ impl Reshape {
     }
 }
 
-/// Whether a flattened name that equals this key can only be that of the key at the top: no name of a value further
-/// below is without a point or the number of an element.
+/// Whether only a top-level key can have this flattened name, because it has no dot and no number of an element.
 fn names_itself(key: &str) -> bool {
     !key.contains('.') && !key.match_indices('_').any(|(at, _)| begins_with_element(&key[at..]))
 }
 
-/// Whether the number of an element stands at the beginning.
+/// Whether a name begins with the number of an element, such as `_0_`.
 fn begins_with_element(name: &str) -> bool {
     let digits = name.strip_prefix('_').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     digits.is_some_and(|rest| rest.starts_with('_') && rest.len() + 1 < name.len())

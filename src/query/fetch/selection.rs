@@ -1,4 +1,4 @@
-//! Which entities an answer holds, in its order: selected before its first byte.
+//! The selected entities of a response, in its order.
 
 use std::ops::Range;
 
@@ -9,17 +9,16 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use crate::QueryError;
 use crate::account::Accounted;
 
-/// Positions of the selected entities. What it holds is accounted to the memory pool until it is dropped.
+/// The positions of the selected entities. The memory pool accounts for long lists.
 #[derive(Debug)]
 pub struct Selection {
     positions: Positions,
-    /// Of a list. A range holds nothing.
     _reservation: Option<MemoryReservation>,
 }
 
 #[derive(Debug)]
 pub enum Outcome {
-    /// `count=true`: how many entities the request would return.
+    /// `count=true`: the number of entities that the request would return.
     Count(u64),
     Selection(Selection),
 }
@@ -38,20 +37,19 @@ impl Outcome {
 }
 
 pub(crate) struct SelectionBuilder {
-    /// All positions, as long as they are a range.
+    /// All positions, until they are not consecutive.
     range: Range<u64>,
     list: Accounted<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// All from the first up to, not including, the last.
     Range(Range<u64>),
     List(Vec<u64>),
 }
 
 impl Positions {
-    pub(super) fn at(&self, place: u64) -> u64 {
+    pub(super) fn get(&self, place: u64) -> u64 {
         match self {
             Positions::Range(range) => range.start + place,
             Positions::List(list) => list[place as usize],
@@ -67,14 +65,13 @@ impl Positions {
 }
 
 impl SelectionBuilder {
-    /// Nothing selected; memory is that of the reservation's consumer.
     pub(crate) fn new(reservation: &MemoryReservation) -> SelectionBuilder {
         SelectionBuilder { range: 0..0, list: Accounted::new(reservation) }
     }
 
     pub(crate) fn finish(self) -> Selection {
         if self.list.is_empty() {
-            return Selection::of_range(self.range);
+            return Selection::from_range(self.range);
         }
         let (list, reservation) = self.list.into_parts();
         Selection { positions: Positions::List(list), _reservation: Some(reservation) }
@@ -94,20 +91,19 @@ impl SelectionBuilder {
             }
             let count = (before.end - before.start) as usize;
             self.list.reserve(count + positions.len())?;
-            self.list.extend((0..count).map(|place| before.start + place as u64))?;
+            self.list.extend((0..count).map(|number| before.start + number as u64))?;
         }
         self.list.extend(positions.iter().copied())
     }
 }
 
 impl Selection {
-    /// All positions from the first up to, not including, the last.
-    pub(crate) fn of_range(range: Range<u64>) -> Selection {
+    pub(crate) fn from_range(range: Range<u64>) -> Selection {
         Selection { positions: Positions::Range(range), _reservation: None }
     }
 
-    /// These positions, so few that they need no accounting.
-    pub(crate) fn of_few(positions: Vec<u64>) -> Selection {
+    /// A list that is too short to be accounted for.
+    pub(crate) fn from_list(positions: Vec<u64>) -> Selection {
         Selection { positions: Positions::List(positions), _reservation: None }
     }
 

@@ -1,4 +1,4 @@
-//! Bytes that lie on disk until they are read: what is made faster than its reader takes it.
+//! Encoded bytes on disk, for clients that read more slowly than strata encodes.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,21 +10,20 @@ use futures::stream::{BoxStream, StreamExt};
 use crate::error::not_spilled;
 use crate::{Engine, QueryError};
 
-/// Bytes that are written at once: a thread sees to other things between.
-const WRITE_BYTES: usize = 1 << 20;
+const YIELD_EVERY_BYTES: usize = 1 << 20;
 
-/// Bytes in a temporary file, which goes when they are dropped. They count among what queries may spill.
+/// Bytes in a temporary file, which is deleted on drop. They count as spill space of queries.
 pub struct SpilledBytes(Arc<dyn SpillFile>);
 
 impl Engine {
     /// Writes bytes to a temporary file.
     ///
     /// # Errors
-    /// [`QueryError::Storage`] when the disk is full, [`QueryError::OutOfDisk`] when as much is spilled as may be.
+    /// [`QueryError::Storage`] if the disk is full, [`QueryError::OutOfDisk`] if the spill space is used up.
     pub async fn spill(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
         let file = self.context().runtime_env().disk_manager.create_tmp_file(name)?;
         let mut writer = file.open_writer()?;
-        for piece in bytes.chunks(WRITE_BYTES) {
+        for piece in bytes.chunks(YIELD_EVERY_BYTES) {
             writer.write_all(piece).map_err(|error| not_spilled(name, error))?;
             tokio::task::yield_now().await;
         }
@@ -39,7 +38,7 @@ impl SpilledBytes {
             Ok(chunks) => chunks,
             Err(error) => return futures::stream::once(async { Err(error.into()) }).boxed(),
         };
-        // The file goes when the last chunk has been read.
+        // Deletes the file after the last chunk.
         let file = self.0;
         let chunks = chunks.map(move |chunk| {
             let _ = &file;

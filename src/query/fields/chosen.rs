@@ -1,4 +1,4 @@
-//! Which entities of two versions are looked at, and how often each counts.
+//! The entities of two versions that a diff reads, and how often each counts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,25 +10,24 @@ use strata_format::reader::VersionReader;
 use strata_types::leb128;
 
 use crate::account::Accounted;
-use crate::tasks;
 
-const LEVEL: i32 = 3;
+const ZSTD_LEVEL: i32 = 3;
 
 const COUNT_BYTES: usize = 5;
 
-/// Entities of two versions. A *unit* is a row group of one of them, by its number in [`tasks::row_groups`].
+/// A *unit* is a row group of one of the versions, by its index in [`tasks::row_groups`](crate::tasks::row_groups).
 #[derive(Clone, Debug)]
 pub enum Chosen {
-    /// By version and position, how often each counts.
+    /// How often each entity counts, by version and position.
     Counts(Arc<[Accounted<u32>; 2]>),
-    /// Of a version, these positions, ascending. What comes with each does not matter.
+    /// Positions of a version, ascending, with numbers that do not matter.
     Positions(usize, Arc<Accounted<(u64, usize)>>),
-    /// By unit, how often each of its rows counts.
+    /// How often each row counts, by unit.
     Units(Arc<BTreeMap<usize, Vec<u32>>>),
 }
 
 impl Chosen {
-    pub(crate) fn of(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
+    pub(crate) fn counts(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
         let Some((version, row_group)) = place(readers, unit) else { return Cow::Borrowed(&[]) };
         let group = readers[version].row_groups()[row_group];
         match self {
@@ -44,22 +43,21 @@ impl Chosen {
                 }
                 Cow::Owned(counts)
             }
-            // No row of the other version counts.
             Chosen::Positions(..) => Cow::Borrowed(&[]),
             Chosen::Units(units) => Cow::Borrowed(units.get(&unit).map_or(&[], Vec::as_slice)),
         }
     }
 
-    /// Those of some units as text: numbers of seven bits a byte, compressed.
+    /// The counts of some units as text: LEB128, compressed, hexadecimal.
     pub(super) fn write(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         for unit in units {
-            self.of(readers, *unit).iter().for_each(|count| leb128::write(*count, &mut bytes));
+            self.counts(readers, *unit).iter().for_each(|count| leb128::write(*count, &mut bytes));
         }
-        Ok(hex::encode(zstd::bulk::compress(&bytes, LEVEL)?))
+        Ok(hex::encode(zstd::bulk::compress(&bytes, ZSTD_LEVEL)?))
     }
 
-    /// What [`Chosen::write`] has written of these units.
+    /// Reads the text of [`Chosen::write`] for the same units.
     pub(super) fn read(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<Chosen> {
         let damaged = || exec_datafusion_err!("the entity list of a diff task is truncated");
         let rows = units.iter().map(|unit| {
@@ -90,8 +88,4 @@ pub(super) fn place(readers: &[VersionReader; 2], unit: usize) -> Option<(usize,
         None => Some((0, unit)),
         Some(row_group) => (row_group < readers[1].row_groups().len()).then_some((1, row_group)),
     }
-}
-
-pub(super) fn units(readers: &[VersionReader; 2]) -> usize {
-    tasks::row_groups(readers).len()
 }

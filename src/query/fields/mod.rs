@@ -1,5 +1,5 @@
-//! The fields of documents as numbers, by which diffs weigh and compare entities. Whoever looks at the documents of
-//! many entities does so by row group, and other nodes may help.
+//! The fields of documents as numbers, with which diffs weigh and compare entities. Other nodes can read some row
+//! groups.
 
 pub mod chosen;
 pub mod part;
@@ -8,5 +8,5 @@ pub mod rows;
 pub mod scan;
 pub mod values;
 
-/// The field by which diffs tell entities apart first. It has no weight.
+/// The field that diffs compare first. It has no weight.
 pub const SOURCE: &str = "_source";

@@ -1,5 +1,4 @@
-//! A scan for fields in parts: other nodes look at some of its row groups. What each would have to read, and a part as
-//! text, which another process of the same version of the program opens.
+//! Partial scans of fields, which process some row groups on other nodes, like [`crate::scan::part`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,35 +21,28 @@ use crate::distribute::{Divisible, RowGroupToRead};
 pub struct FieldScanDescription {
     pub files: [FileDescription; 2],
     units: Vec<usize>,
-    /// How often each of their rows counts.
+    /// See [`Chosen::write`].
     chosen: String,
     seeds: Seeds,
-    wanted: WantedDescription,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum WantedDescription {
-    Values,
-    /// Of fields of these names, by rank.
-    Features(Vec<String>),
+    /// The escaped names of the fields for features, by rank. `None` for values.
+    ranks: Option<Vec<String>>,
 }
 
 impl FieldScan {
-    /// Whether other nodes can look at parts of it.
     pub fn is_divisible(&self) -> bool {
         !self.is_part
     }
 
-    /// A part as text; `None` where it is none that another process could open.
+    /// `None` if the scan is not partial.
     pub fn describe(&self) -> Option<FieldScanDescription> {
         Some(FieldScanDescription {
             files: [self.readers[0].description(), self.readers[1].description()],
             units: self.units.to_vec(),
             chosen: self.chosen.write(&self.readers, &self.units).ok().filter(|_| self.is_part)?,
             seeds: self.seeds,
-            wanted: match &self.wanted {
-                Wanted::Values => WantedDescription::Values,
-                Wanted::Features(ranks) => WantedDescription::Features(ranks.names()?),
+            ranks: match &self.wanted {
+                Wanted::Values => None,
+                Wanted::Features(ranks) => Some(ranks.names()?),
             },
         })
     }
@@ -66,16 +58,13 @@ impl Divisible for FieldScan {
         self.readers.iter().map(VersionReader::size_bytes_with_base).fold(0, u64::saturating_add)
     }
 
-    async fn is_kept(&self) -> bool {
-        false
-    }
-
     async fn row_groups_to_read(&self) -> Vec<RowGroupToRead> {
         let mut row_groups = Vec::with_capacity(self.units.len());
         for unit in self.units.iter() {
             tokio::task::consume_budget().await;
             let Some((version, row_group)) = chosen::place(&self.readers, *unit) else { continue };
-            let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, *unit));
+            let reader = &self.readers[version];
+            let counts = self.chosen.counts(&self.readers, *unit);
             let pages = reader.page_count(row_group);
             let wanted = counts.iter().filter(|count| **count > 0).count();
             let is_missing = |page: &usize| !reader.caches_page(row_group, *page);
@@ -98,35 +87,32 @@ impl Divisible for FieldScan {
     }
 
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(self.looking_at(row_groups.into()))
+        Arc::new(self.with_row_groups(row_groups.into()))
     }
 }
 
 impl FieldScanDescription {
     pub fn schema(&self) -> SchemaRef {
-        match &self.wanted {
-            WantedDescription::Values => Wanted::Values.schema(),
-            WantedDescription::Features(_) => Wanted::Features(Arc::default()).schema(),
+        match &self.ranks {
+            None => Wanted::Values.schema(),
+            Some(_) => Wanted::Features(Arc::default()).schema(),
         }
     }
 
-    /// The scan of opened files, on so many row groups at once.
+    /// The scan of opened files. It processes `threads` row groups at once.
     pub fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(exec_datafusion_err!("the row groups of a diff task are not in ascending order"));
         }
         let chosen = Chosen::read(&self.chosen, readers, &self.units)?;
-        let wanted = match &self.wanted {
-            WantedDescription::Values => Wanted::Values,
-            WantedDescription::Features(names) => Wanted::Features(Arc::new(Ranks::of(names))),
-        };
+        let features = |names: &Vec<String>| Wanted::Features(Arc::new(Ranks::from_names(names)));
+        let wanted = self.ranks.as_ref().map_or(Wanted::Values, features);
         let scan = FieldScan::new(readers, chosen, wanted, self.seeds, threads);
-        Ok(scan.looking_at(self.units.clone().into()))
+        Ok(scan.with_row_groups(self.units.clone().into()))
     }
 }
 
 impl Ranks {
-    /// The names by rank, as they stand in documents; `None` where a rank has none.
     fn names(&self) -> Option<Vec<String>> {
         let mut names = vec![None; self.0.len()];
         for (name, rank) in &self.0 {
@@ -135,7 +121,7 @@ impl Ranks {
         names.into_iter().collect()
     }
 
-    fn of(names: &[String]) -> Ranks {
+    fn from_names(names: &[String]) -> Ranks {
         Ranks(names.iter().zip(0..).map(|(name, rank)| (name.as_bytes().into(), rank)).collect())
     }
 }

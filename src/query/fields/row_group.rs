@@ -1,4 +1,4 @@
-//! The fields of entities of one row group: the values that each field has, or the features that each entity has.
+//! The fields of a row group: the values of each field, or the features of each entity.
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use hashbrown::HashMap;
@@ -11,21 +11,21 @@ use crate::account::Accounted;
 use crate::error::QueryError;
 use crate::fetch::pages::Pages;
 
-/// Fields and their numbers, by their names as they stand in documents.
+/// The numbers of fields, by their escaped names.
 pub type FieldNumbers = HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>;
 
-/// Values that were seen last are not given again: most values of fields with few of them.
-const RECENT: usize = 1 << 14;
+/// The number of recent values that are not repeated.
+const MAX_RECENT: usize = 1 << 14;
 
 pub struct FieldValues {
     pub numbers: FieldNumbers,
     pub entities: Vec<u64>,
-    /// See [`values::value`]. Some come more than once.
+    /// See [`values::value`]. Some values are repeated.
     pub values: Accounted<u128>,
 }
 
 impl FieldValues {
-    /// Those of the rows of a row group that count: each so many times.
+    /// Reads the rows of a row group whose count is not 0.
     pub async fn read(
         reader: &VersionReader,
         row_group: usize,
@@ -33,7 +33,7 @@ impl FieldValues {
         seeds: Seeds,
         reservation: &MemoryReservation,
     ) -> Result<FieldValues, QueryError> {
-        // Cancelling takes effect between row groups, even when nothing has to be waited for.
+        // Allows cancellation between row groups, even if everything is cached.
         tokio::task::consume_budget().await;
         let rows = reader.row_groups()[row_group].rows;
         let wanted = counts.iter().filter(|count| **count > 0).count();
@@ -41,7 +41,7 @@ impl FieldValues {
         let mut hasher = ValueHasher::new(seeds);
         let values = Accounted::new(reservation);
         let mut found = FieldValues { numbers: FieldNumbers::default(), entities: Vec::new(), values };
-        let mut recent = if wanted == 0 { Vec::new() } else { vec![0_u128; RECENT] };
+        let mut recent = if wanted == 0 { Vec::new() } else { vec![0_u128; MAX_RECENT] };
         for (row, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             for (name, value) in strata_json::members(pages.document(row).await?) {
                 if name.eq_str(SOURCE) {
@@ -50,7 +50,7 @@ impl FieldValues {
                 let number = found.number(name);
                 found.entities[number as usize] += u64::from(*count);
                 let value = values::value(hasher.hash(value), number);
-                let place = &mut recent[(value >> 64) as usize % RECENT];
+                let place = &mut recent[(value >> 64) as usize % MAX_RECENT];
                 if *place != value {
                     *place = value;
                     found.values.push(value)?;
@@ -73,18 +73,17 @@ impl FieldValues {
     }
 }
 
-/// The ranks of fields, by their names as they stand in documents.
 #[derive(Debug, Default)]
 pub struct Ranks(pub FieldNumbers);
 
-/// The features of entities, one after the other by rank, and how many each has.
+/// The features of entities, by entity and rank, and the number of features of each entity.
 pub struct RowFeatures {
     pub features: Accounted<Feature>,
     pub lengths: Vec<u32>,
 }
 
 impl RowFeatures {
-    /// Those of some rows of a row group, which ascend.
+    /// Reads ascending rows of a row group.
     pub async fn read(
         reader: &VersionReader,
         row_group: usize,
@@ -93,7 +92,7 @@ impl RowFeatures {
         seeds: Seeds,
         reservation: &MemoryReservation,
     ) -> Result<RowFeatures, QueryError> {
-        // Cancelling takes effect between row groups, even when nothing has to be waited for.
+        // Allows cancellation between row groups, even if everything is cached.
         tokio::task::consume_budget().await;
         let mut pages = Pages::of(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
         let mut hasher = ValueHasher::new(seeds);

@@ -1,4 +1,4 @@
-//! The scan of two versions for the fields of their documents, as an operator: one partition, in no order.
+//! The operator that scans two versions for the fields of their documents. It has one partition without an order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::tasks;
 #[derive(Clone, Debug)]
 pub enum Wanted {
     Values,
-    /// The features of each entity, of fields with these ranks.
+    /// The features of each entity for fields with these ranks.
     Features(Arc<Ranks>),
 }
 
@@ -40,14 +40,14 @@ impl Wanted {
     }
 }
 
-/// The scan. Rows of values are by row group: entities of another one may have the same value.
-#[derive(Clone)]
+/// Rows of values are distinct within a row group.
+#[derive(Clone, Debug)]
 pub struct FieldScan {
     pub(super) readers: [VersionReader; 2],
     pub(super) chosen: Chosen,
     pub(super) wanted: Wanted,
     pub(super) seeds: Seeds,
-    /// The units that it looks at, ascending; and whether other processes look at others.
+    /// Ascending. See [`Chosen`].
     pub(super) units: Arc<[usize]>,
     pub(super) is_part: bool,
     threads: usize,
@@ -56,7 +56,7 @@ pub struct FieldScan {
 }
 
 impl FieldScan {
-    /// A scan of all units with entities that are chosen, of so many at once.
+    /// A scan of all units with chosen entities. It processes `threads` units at once.
     pub fn new(
         readers: &[VersionReader; 2],
         chosen: Chosen,
@@ -66,8 +66,8 @@ impl FieldScan {
     ) -> FieldScan {
         let properties = in_one_partition(EquivalenceProperties::new(wanted.schema()));
         let readers = readers.clone();
-        let is_looked_at = |unit: &usize| chosen.of(&readers, *unit).iter().any(|count| *count > 0);
-        let units = (0..chosen::units(&readers)).filter(is_looked_at).collect();
+        let has_chosen = |unit: &usize| chosen.counts(&readers, *unit).iter().any(|count| *count > 0);
+        let units = (0..tasks::row_groups(&readers).len()).filter(has_chosen).collect();
         FieldScan {
             readers,
             chosen,
@@ -81,14 +81,15 @@ impl FieldScan {
         }
     }
 
-    /// The same scan of these units, ascending, while other processes look at others. It shares no metrics.
-    pub(super) fn looking_at(&self, units: Arc<[usize]>) -> FieldScan {
+    /// A partial scan of these units, ascending, with its own metrics.
+    pub(super) fn with_row_groups(&self, units: Arc<[usize]>) -> FieldScan {
         FieldScan { units, is_part: true, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }
     }
 
     async fn batches(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
         let Some((version, row_group)) = chosen::place(&self.readers, unit) else { return Ok(Vec::new()) };
-        let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, unit));
+        let reader = &self.readers[version];
+        let counts = self.chosen.counts(&self.readers, unit);
         match &self.wanted {
             Wanted::Values => {
                 let found = FieldValues::read(reader, row_group, &counts, self.seeds, memory).await?;
@@ -102,12 +103,6 @@ impl FieldScan {
                 rows::of_features(chosen.iter().map(|row| first + *row as u64), &found)
             }
         }
-    }
-}
-
-impl fmt::Debug for FieldScan {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("FieldScan").field("readers", &self.readers).finish_non_exhaustive()
     }
 }
 
@@ -134,11 +129,12 @@ impl ExecutionPlan for FieldScan {
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let memory = Arc::new(MemoryConsumer::new("FieldScan").register(context.memory_pool()));
-        let (scan, units) = (Arc::new(self.clone()), self.units.clone());
-        let jobs = (0..units.len()).map(move |place| {
-            let (scan, memory, unit) = (scan.clone(), memory.clone(), units[place]);
+        let scan = Arc::new(self.clone());
+        let jobs = (0..self.units.len()).map(move |number| {
+            let scan = scan.clone();
+            let memory = memory.clone();
             async move {
-                let batches = scan.batches(unit, &memory).await?;
+                let batches = scan.batches(scan.units[number], &memory).await?;
                 let held = memory.new_empty();
                 held.try_grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
                 Ok((batches, held))
@@ -147,7 +143,7 @@ impl ExecutionPlan for FieldScan {
         let batches = tasks::in_order(jobs, self.threads).map_err(DataFusionError::from);
         let each = |(batches, held): (Vec<RecordBatch>, MemoryReservation)| {
             futures::stream::iter(batches).map(move |batch| {
-                // Until the last has been given.
+                // Until the last batch has been returned.
                 let _held = &held;
                 Ok(batch)
             })

@@ -1,4 +1,4 @@
-//! Values of fields as numbers that are equal where the values are.
+//! Values of fields as numbers that are equal if the values are equal.
 
 use std::hash::Hasher;
 
@@ -7,10 +7,10 @@ use foldhash::quality::FoldHasher;
 use serde::{Deserialize, Serialize};
 use strata_json::CanonicalForm;
 
-/// Bits of a value's hash; the rest of a `u128` is for the number of its field.
+/// Bits of the hash of a value. The other bits of a `u128` are the number of its field.
 pub(crate) const HASH_BITS: u32 = 96;
 
-/// The seeds of one diff: another diff hashes otherwise, so that no source can bring equal hashes about.
+/// Random seeds for a diff, so that no source can construct equal hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seeds {
     seeds: [u64; 2],
@@ -75,8 +75,7 @@ pub fn field(value: u128) -> u32 {
     value as u32
 }
 
-/// A field of an entity: its rank in the highest bits, the hash of its value in the others. Features of one rank are
-/// equal where the values are.
+/// A field of an entity: its rank in the highest bits, and the hash of its value.
 pub type Feature = u128;
 
 pub(crate) fn feature(rank: u32, hash: u128) -> Feature {

@@ -1,16 +1,17 @@
-//! The functions that plans call. They are stateless: parameters are literals of the call.
+//! The functions that plans call.
 //!
 //! | Call | Value |
 //! |---|---|
-//! | `filter(document, path, value, denull)`, `filter_contains(…)`, `filter_gt(…)` and its like | whether a path of a document compares with a value |
-//! | `keywords(document, mode, include_source, denull, keep, drop, word…)` | whether words occur in what a reshaping leaves of a document |
+//! | `filter(document, path, value, denull)`, `filter_contains(…)`, … | whether a value at a path matches |
+//! | `keywords(document, mode, include_source, denull, keep, drop, word…)` | whether a document contains words |
 //! | `position(order)` | the position of an entity: the last eight bytes of its order key |
-//! | `random()` | a number from the cryptographically secure generator of the thread; sorting by it shuffles |
+//! | `random()` | a number from the cryptographically secure generator of the thread, for shuffling |
 //! | `seeded(position, seed)` | the rank of an entity in the shuffle of a seed |
 //!
-//! Calls of the first two are not evaluated: the scan takes all of them over as [`Predicate`]s.
+//! The scan evaluates the first two, which contain their [`Predicate`]. Their literals show it in explanations.
 
 use std::any::Any;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{AsArray, UInt64Array};
@@ -26,20 +27,33 @@ use siphasher::sip::SipHasher24;
 use strata_types::path::Path;
 use strata_types::request::KeywordsMode;
 
-use crate::fetch::reshape::Reshape;
-use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::predicate::{Compare, Keywords, Predicate};
 use crate::scan::schema::DOCUMENT;
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 struct Function {
     kind: FunctionKind,
     signature: Signature,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Functions with the same name are equal, because the arguments of a call determine its predicate.
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+#[derive(Debug)]
 pub(super) enum FunctionKind {
-    Compare(Comparison),
-    Keywords,
+    Predicate(Box<Predicate>),
     Position,
     Random,
     Seeded,
@@ -48,11 +62,7 @@ pub(super) enum FunctionKind {
 impl FunctionKind {
     pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
         let signature = match self {
-            FunctionKind::Compare(_) => {
-                let types = vec![DataType::Binary, DataType::Utf8, DataType::Utf8, DataType::Boolean];
-                Signature::exact(types, Volatility::Immutable)
-            }
-            FunctionKind::Keywords => Signature::variadic_any(Volatility::Immutable),
+            FunctionKind::Predicate(_) => Signature::variadic_any(Volatility::Immutable),
             FunctionKind::Position => Signature::exact(vec![DataType::Binary], Volatility::Immutable),
             FunctionKind::Random => Signature::nullary(Volatility::Volatile),
             FunctionKind::Seeded => Signature::exact(vec![DataType::UInt64; 2], Volatility::Immutable),
@@ -61,66 +71,44 @@ impl FunctionKind {
     }
 }
 
-/// The call that compares `path` of the table's documents with `value`; with `denull`, as if it had run.
-pub(super) fn compare(comparison: Comparison, path: &Path, value: &str, denull: bool) -> Expr {
-    FunctionKind::Compare(comparison).call(vec![col(DOCUMENT), lit(path.to_string()), lit(value), lit(denull)])
+/// The call that evaluates a predicate on the table's documents.
+pub(super) fn call_predicate(predicate: Predicate) -> Expr {
+    let mut arguments = vec![col(DOCUMENT)];
+    match &predicate {
+        Predicate::Compare(compare) => {
+            let Compare { path, value, denull, .. } = &**compare;
+            arguments.extend([lit(path.to_string()), lit(value.as_str()), lit(*denull)]);
+        }
+        Predicate::Keywords(Keywords { words, mode, reshape, .. }) => {
+            arguments.extend([
+                lit(*mode == KeywordsMode::And),
+                lit(reshape.include_source),
+                lit(reshape.denull),
+                lit(Path::list(&reshape.keep)),
+                lit(Path::list(&reshape.drop)),
+            ]);
+            arguments.extend(words.iter().map(|word| lit(word.as_str())));
+        }
+    }
+    FunctionKind::Predicate(Box::new(predicate)).call(arguments)
 }
 
-/// The call that searches what `reshape` leaves of the table's documents.
-pub(super) fn keywords(words: &[String], mode: KeywordsMode, reshape: &Reshape) -> Expr {
-    let mut arguments = vec![
-        col(DOCUMENT),
-        lit(mode == KeywordsMode::And),
-        lit(reshape.include_source),
-        lit(reshape.denull),
-        lit(Path::list(&reshape.keep)),
-        lit(Path::list(&reshape.drop)),
-    ];
-    arguments.extend(words.iter().map(|word| lit(word.as_str())));
-    FunctionKind::Keywords.call(arguments)
-}
-
-/// The predicate that an expression is, when it is a call made by [`compare`] or [`keywords`].
-pub(super) fn predicate_of(expression: &Expr) -> Option<Predicate> {
+/// The predicate of a call by [`call_predicate`].
+pub(super) fn called_predicate(expression: &Expr) -> Option<&Predicate> {
     let Expr::ScalarFunction(call) = expression else { return None };
-    let function = (call.func.inner().as_ref() as &dyn Any).downcast_ref::<Function>()?;
-    let [Expr::Column(column), literals @ ..] = call.args.as_slice() else { return None };
-    let literals: Option<Vec<&ScalarValue>> = literals.iter().map(Expr::as_literal).collect();
-    (column.name == DOCUMENT).then(|| predicate(function.kind, &literals?))?
-}
-
-fn predicate(kind: FunctionKind, literals: &[&ScalarValue]) -> Option<Predicate> {
-    match (kind, literals) {
-        (FunctionKind::Compare(comparison), [path, value, ScalarValue::Boolean(Some(denull))]) => {
-            let path = Path::parse(path.try_as_str()??).ok()?;
-            Some(Predicate::Compare(Box::new(Compare::new(comparison, path, value.try_as_str()??, *denull))))
-        }
-        (
-            FunctionKind::Keywords,
-            [
-                ScalarValue::Boolean(Some(all)),
-                ScalarValue::Boolean(Some(include_source)),
-                ScalarValue::Boolean(Some(denull)),
-                keep,
-                drop,
-                words @ ..,
-            ],
-        ) => {
-            let list = |value: &ScalarValue| Some(Path::parse_list(value.try_as_str()??));
-            let words: Option<Vec<String>> = words.iter().map(|word| Some(word.try_as_str()??.to_owned())).collect();
-            let reshape = Reshape::new(*include_source, *denull, list(keep)?, list(drop)?);
-            let mode = if *all { KeywordsMode::And } else { KeywordsMode::Or };
-            Some(Predicate::Keywords(Keywords::new(words?, mode, reshape)))
-        }
+    match (call.func.inner().as_ref() as &dyn Any).downcast_ref::<Function>()? {
+        Function { kind: FunctionKind::Predicate(predicate), .. } => Some(predicate),
         _ => None,
     }
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        match self.kind {
-            FunctionKind::Compare(comparison) => comparison.parameter(),
-            FunctionKind::Keywords => "keywords",
+        match &self.kind {
+            FunctionKind::Predicate(predicate) => match &**predicate {
+                Predicate::Compare(compare) => compare.comparison.parameter(),
+                Predicate::Keywords(_) => "keywords",
+            },
             FunctionKind::Position => "position",
             FunctionKind::Random => "random",
             FunctionKind::Seeded => "seeded",
@@ -133,13 +121,13 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.kind {
-            FunctionKind::Compare(_) | FunctionKind::Keywords => DataType::Boolean,
+            FunctionKind::Predicate(_) => DataType::Boolean,
             FunctionKind::Position | FunctionKind::Random | FunctionKind::Seeded => DataType::UInt64,
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(ColumnarValue::Array(match (self.kind, args.args.as_slice()) {
+        Ok(ColumnarValue::Array(match (&self.kind, args.args.as_slice()) {
             (FunctionKind::Position, [ColumnarValue::Array(keys)]) => {
                 let position = |key: &[u8]| key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
                 let positions = keys.as_binary::<i32>().iter().map(|key| key.and_then(position));
@@ -161,30 +149,8 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-/// The rank of a position in the shuffle of a seed (docs/reference/sort-and-dedup.md, sample): SipHash-2-4, whose key
-/// is the seed as 16 bytes, little-endian, and whose message is the position as 8. Nothing else decides on it: neither
-/// the plan, nor the layout, nor the machine. Another function is another encoder's version, too.
+/// The rank of a position in the shuffle of a seed (docs/reference/sort-and-dedup.md, sample): SipHash-2-4 of the
+/// position in 8 bytes. The key is the seed in 16 bytes. Both are little-endian. The function must never change.
 fn rank(position: u64, seed: u64) -> u64 {
     SipHasher24::new_with_keys(seed, 0).hash(&position.to_le_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The numbers of docs/reference/sort-and-dedup.md, sample.
-    #[test]
-    fn ranks_never_change() {
-        let order = |seed| {
-            let mut positions: Vec<u64> = (0..10).collect();
-            positions.sort_by_key(|position| rank(*position, seed));
-            positions
-        };
-        let ranks = [rank(0, 0), rank(1, 0), rank(0, 1), rank(u64::MAX, u64::MAX)];
-        let expected = [0xe849_e8bb_6ffe_2567, 0x8004_c5a6_9410_5f5e, 0x1cc1_d069_b22d_7407, 0xd9ed_40d6_16ce_2c30];
-        assert_eq!(ranks, expected);
-        assert_eq!(order(0), [8, 9, 1, 7, 4, 2, 3, 5, 6, 0]);
-        assert_eq!(order(1), [7, 9, 0, 1, 6, 2, 8, 4, 5, 3]);
-        assert_eq!(order(42), [4, 0, 8, 7, 2, 1, 5, 9, 3, 6]);
-    }
 }

@@ -1,9 +1,8 @@
-//! A physical rule: `offset` and `limit` directly above a scan, and a sort that wants only the first, become part of
-//! the scan.
+//! A physical rule that pushes `offset`, `limit`, sorts with a limit, and `dedup` into the scan below them.
 //!
-//! Without predicates the scan then starts at the right position, whatever the offset. With predicates it ends
-//! as soon as enough entities have matched. Below a sort it leaves out what cannot be among the first. Below the
-//! aggregate of a `dedup` it leaves out what is not the first of its group.
+//! Without predicates, the scan then starts at the offset. With predicates, it ends when enough entities have matched.
+//! Below a sort, it leaves out rows that cannot be among the first. Below the aggregate of a `dedup`, it leaves out
+//! rows that are not the first of their group.
 
 use std::sync::Arc;
 
@@ -23,7 +22,6 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use crate::scan::schema::{GROUP, ORDER, POSITION};
 use crate::scan::version_scan::VersionScan;
 
-/// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
 #[derive(Debug, Default)]
 pub(super) struct LimitPushdown;
 
@@ -32,7 +30,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
         plan.transform_down(|plan| {
             if let Some(sort) = plan.downcast_ref::<SortExec>() {
                 return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
-                    // The operator for the first rows of a sort panics when none is wanted.
+                    // DataFusion's operator for the first rows of a sort panics for zero rows.
                     (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
                     (Some(k), Some(scan)) if sorts_by_order(sort) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
@@ -81,13 +79,13 @@ impl PhysicalOptimizerRule for LimitPushdown {
     }
 }
 
-/// Whether a sort is by the order key alone, ascending.
+/// Whether a sort is only by the order key, ascending.
 fn sorts_by_order(sort: &SortExec) -> bool {
     let [key] = sort.expr().as_ref() else { return false };
     !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER)
 }
 
-/// Whether an aggregate gives the first entity of each group, and nothing else.
+/// Whether an aggregate returns only the first entity of each group.
 fn gives_firsts(aggregate: &AggregateExec) -> bool {
     let is_column = |expression: &Arc<dyn PhysicalExpr>, names: &[&str]| {
         expression.downcast_ref::<Column>().is_some_and(|column| names.contains(&column.name()))

@@ -19,7 +19,7 @@ use crate::plan::limit_pushdown::LimitPushdown;
 use crate::plan::pipeline;
 use crate::plan::sorts::CompactBeforeSort;
 
-/// The plans of a request, each made of the one before.
+/// The plans of a request, each created from the previous one.
 #[derive(Clone)]
 pub(crate) struct Plans {
     pub(crate) logical: LogicalPlan,
@@ -27,8 +27,8 @@ pub(crate) struct Plans {
     pub(crate) physical: Arc<dyn ExecutionPlan>,
 }
 
-/// Plans are made here, and executed in the context of an engine: what this session holds besides its rules is unused.
-/// The rules are those that these plans need, out of DataFusion's two dozen: each costs time in every request.
+/// Creates plans, which are executed in the context of an engine. It has only the necessary ones of DataFusion's two
+/// dozen rules, because each costs time in every request.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     SessionStateBuilder::new()
         .with_config(engine::with_settings(SessionConfig::new()))
@@ -37,21 +37,21 @@ static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
             Arc::new(PushDownLimit::new()),
             // After limits, which filters cannot pass.
             Arc::new(PushDownFilter::new()),
-            // Last: what the filters that were pushed down needed is not read any more.
+            // Last: removes the columns of filters that have been pushed down.
             Arc::new(OptimizeProjections::new()),
         ])
         .with_physical_optimizer_rules(vec![
             Arc::new(LimitPushdown),
             Arc::new(CompactBeforeSort),
-            // After limits: a count over a scan without predicates is known then.
+            // After limits: a count over a scan without predicates is then known.
             Arc::new(AggregateStatistics::new()),
         ])
         .build()
 });
 
 impl Plans {
-    /// The plans of a request over a version, whose scan works on so many row groups at once.
-    pub(crate) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
+    /// The scan processes `threads` row groups at once.
+    pub(crate) async fn new(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
         let logical = pipeline::plan(reader, threads, request)?;
         let optimized = PLANNER.optimize(&logical)?;
         let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;

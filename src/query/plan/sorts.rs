@@ -1,12 +1,10 @@
 //! Changes of a physical plan that let its sorts spill.
 //!
-//! [`CompactBeforeSort`]: an aggregate gives its groups as slices of one batch. A sort charges every slice to the
-//! memory pool with all that it keeps alive, which is that whole batch each time, and gives up although little is held.
-//! So they are copied before: a copy keeps itself alone.
+//! [`CompactBeforeSort`]: an aggregate returns its groups as slices of one batch. A sort charges every slice to the
+//! memory pool with the whole batch, and fails although it uses little memory. So the slices are copied before.
 //!
-//! [`spilling`]: the operator for the first `k` of an order is fast, and cannot spill. It keeps `k` keys, and the
-//! batches that they came in. Keys of megabytes may need more memory than there is, where a sort of all of them gets by
-//! with that of a few batches.
+//! [`spilling`]: the operator for the first `k` of an order is fast, but cannot spill. It keeps `k` keys with their
+//! batches. If keys have megabytes, this can need more memory than a sort that spills.
 
 use std::sync::Arc;
 
@@ -27,7 +25,7 @@ use futures::StreamExt;
 use crate::operator::{Above, Input, Operator};
 use crate::scan::version_scan::VersionScan;
 
-/// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
+/// Applies to sorts whose input is not a scan, which returns batches that own their memory.
 #[derive(Debug, Default)]
 pub(super) struct CompactBeforeSort;
 
@@ -58,12 +56,12 @@ fn is_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
     input.is::<VersionScan>() || input.is::<CompactBatches>()
 }
 
-/// What a sort that spills has below it, for this input.
+/// The input of a sort that spills.
 fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if is_compact(input) { input.clone() } else { Arc::new(CompactBatches::new(Compact::default(), input.clone())) }
 }
 
-/// The plan with sorts that spill; `None` where all of them do.
+/// The plan with sorts that can spill. `None` if all of them can.
 pub(crate) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let changed = plan.transform_up(|plan| {
         let Some((sort, k)) = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?))) else {
@@ -75,7 +73,6 @@ pub(crate) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Ex
     Ok(changed.transformed.then_some(changed.data))
 }
 
-/// The node. Order, partitions and rows are those of its input.
 type CompactBatches = Above<Compact>;
 
 #[derive(Clone, Debug, Default)]
@@ -83,7 +80,7 @@ struct Compact {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The rows of a batch in memory of their own.
+/// Copies a batch.
 fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let rows = UInt32Array::from_iter_values(0..u32::try_from(batch.num_rows()).unwrap_or(u32::MAX));
     let columns: Vec<ArrayRef> =

@@ -1,4 +1,4 @@
-//! A version as a DataFusion table: a row per entity, in the version's order.
+//! A version as a DataFusion table, with a row for each entity in the version's order.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use strata_format::reader::VersionReader;
 
-use crate::plan::functions::predicate_of;
+use crate::plan::functions::called_predicate;
 use crate::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION, field};
 use crate::scan::version_scan::VersionScan;
 
@@ -19,7 +19,7 @@ use crate::scan::version_scan::VersionScan;
 #[derive(Debug)]
 pub(super) struct VersionTable {
     pub(super) reader: VersionReader,
-    /// How many row groups the scan works on at once.
+    /// The number of row groups that the scan processes at once.
     pub(super) threads: usize,
     pub(super) computed: Computed,
 }
@@ -43,7 +43,7 @@ impl TableProvider for VersionTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let predicates = filters.iter().filter_map(predicate_of).collect();
+        let predicates = filters.iter().filter_map(called_predicate).cloned().collect();
         let schema = match projection {
             Some(columns) => Arc::new(self.schema().project(columns)?),
             None => self.schema(),
@@ -59,7 +59,7 @@ impl TableProvider for VersionTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let exact = |filter: &&Expr| match predicate_of(filter) {
+        let exact = |filter: &&Expr| match called_predicate(filter) {
             Some(_) => TableProviderFilterPushDown::Exact,
             None => TableProviderFilterPushDown::Unsupported,
         };

@@ -17,14 +17,11 @@ use strata_json::{RangeLimit, RangeNeedle};
 use strata_store::StorageError;
 use strata_types::request::RangeBound;
 
-use crate::pace::Pace;
-use crate::scan::kept_index::EqualColumn;
+use crate::coop::YieldBudget;
 use crate::scan::kernels::Elements;
 use crate::scan::key_column::misfit;
 use crate::scan::predicate::{Compare, Comparison};
 use crate::scan::report::PruneCounter;
-use crate::scan::row_selection::RowSelection;
-use crate::scan::spec::ScanSpec;
 
 /// The smallest double that several numbers may share: 2^53.
 const INEXACT: f64 = 9_007_199_254_740_992.0;
@@ -78,7 +75,7 @@ impl IndexedColumn<'_> {
         Ok((!reader.may_hold_text(row_group, column, &compare.folded).await?).then_some(counter))
     }
 
-    /// What the statistics tell of a range filter. Reads nothing: the footer contains them.
+    /// Decides a range filter by statistics, which the footer contains.
     pub(super) fn prune_by_statistics(self, row_group: usize) -> StatsPruning {
         let IndexedColumn { reader, column, compare } = self;
         let (Some(range), Some(kinds)) = (compare.range(), reader.kind_range(row_group, column)) else {
@@ -128,7 +125,7 @@ impl IndexedColumn<'_> {
     }
 
     /// The rows of a row group that match.
-    async fn rows(self, row_group: usize) -> Result<BooleanBuffer, StorageError> {
+    pub(super) async fn rows(self, row_group: usize) -> Result<BooleanBuffer, StorageError> {
         let IndexedColumn { reader, column, compare } = self;
         if let Some(range) = compare.range() {
             return match &range.limit {
@@ -138,7 +135,7 @@ impl IndexedColumn<'_> {
         }
         let missing = || StorageError::Layout(format!("indexed column {column} has no text"));
         let text = self.part(row_group, ShreddedPart::Text).await?.ok_or_else(missing)?;
-        let text = Elements::of(&text);
+        let text = Elements::new(&text);
         let folded = &compare.folded;
         let without_empty = folded.is_empty() && compare.denull;
         if compare.comparison == Comparison::Contains {
@@ -153,14 +150,14 @@ impl IndexedColumn<'_> {
             && let Some(doubles) = self.part(row_group, ShreddedPart::Number).await?
             && let Some(remainders) = self.part(row_group, ShreddedPart::Remainder).await?
         {
-            let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
+            let equal = Elements::new(&doubles).number_equals(&Elements::new(&remainders), number);
             elements = &elements | &equal;
         }
         if compare.matches_null()
             && reader.holds_null(row_group, column)
             && let Some(kinds) = self.part(row_group, ShreddedPart::Kind).await?
         {
-            elements = &elements | &Elements::of(&kinds).kind_is(ShreddedKind::Null);
+            elements = &elements | &Elements::new(&kinds).kind_is(ShreddedKind::Null);
         }
         Ok(text.rows(elements))
     }
@@ -174,10 +171,10 @@ impl IndexedColumn<'_> {
         let IndexedColumn { reader, column, compare } = self;
         let fits = |text: &[u8]| !(text.is_empty() && compare.denull) && bound.admits(text.cmp(limit));
         let texts = self.required_part(row_group, ShreddedPart::Text).await?;
-        let texts = Elements::of(&texts);
+        let texts = Elements::new(&texts);
         let mut fitting = texts.text_fits(&fits);
         if let Some(exacts) = self.part(row_group, ShreddedPart::Exact).await? {
-            let exacts = Elements::of(&exacts);
+            let exacts = Elements::new(&exacts);
             self.check_lengths(exacts.len(), fitting.len())?;
             fitting = match exacts.nulls() {
                 // Without an exact text, the folded text is the string itself.
@@ -187,7 +184,7 @@ impl IndexedColumn<'_> {
         }
         if reader.kind_range(row_group, column) != Some((STRING, STRING)) {
             let kinds = self.required_part(row_group, ShreddedPart::Kind).await?;
-            let strings = Elements::of(&kinds).kind_is(ShreddedKind::String);
+            let strings = Elements::new(&kinds).kind_is(ShreddedKind::String);
             self.check_lengths(strings.len(), fitting.len())?;
             fitting = &fitting & &strings;
         }
@@ -208,23 +205,23 @@ impl IndexedColumn<'_> {
         let Some((doubles, remainders)) = doubles.zip(remainders) else {
             return Ok(BooleanBuffer::new_unset(reader.row_groups()[row_group].rows));
         };
-        let doubles = Elements::of(&doubles);
-        let remainders = Elements::of(&remainders);
+        let doubles = Elements::new(&doubles);
+        let remainders = Elements::new(&remainders);
         self.check_lengths(doubles.len(), remainders.len())?;
         let mut fitting = doubles.number_within(&remainders, range.bound, limit.double_and_side());
         if reader.kind_range(row_group, column).is_none_or(|(_, max_kind)| max_kind > NUMBER) {
             let kinds = self.required_part(row_group, ShreddedPart::Kind).await?;
             let texts = self.required_part(row_group, ShreddedPart::Text).await?;
-            let texts = Elements::of(&texts);
-            let long = Elements::of(&kinds).kind_is(ShreddedKind::LongInteger);
+            let texts = Elements::new(&texts);
+            let long = Elements::new(&kinds).kind_is(ShreddedKind::LongInteger);
             self.check_lengths(long.len(), fitting.len())?;
             self.check_lengths(texts.len(), fitting.len())?;
             let long: Vec<usize> = long.set_indices().collect();
             let mut fits = vec![false; fitting.len()];
-            let mut pace = Pace::default();
+            let mut budget = YieldBudget::default();
             for element in long {
                 let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
-                pace.worked(text.map_or(0, str::len) + LONG_INTEGER_BYTES).await;
+                budget.consume(text.map_or(0, str::len) + LONG_INTEGER_BYTES).await;
                 fits[element] = text.is_some_and(|text| range.admits_number(text));
             }
             fitting = &fitting | &BooleanBuffer::from(fits);
@@ -245,76 +242,19 @@ impl IndexedColumn<'_> {
     }
 }
 
-impl ScanSpec {
-    /// The selected rows that match the comparison of the condition with this number.
-    pub(super) async fn by_column(
-        &self,
-        row_group: usize,
-        number: usize,
-        column: IndexedColumn<'_>,
-        selected: RowSelection,
-    ) -> Result<RowSelection, StorageError> {
-        /// Comparing one row by itself costs more than comparing this many rows of a column.
-        const SINGLE_ROW_COST: usize = 16;
-        let compare = column.compare;
-        let rows = self.reader.row_groups()[row_group].rows;
-        if column.prune_by_statistics(row_group) == StatsPruning::AllMatch {
-            self.metrics.record(|scan| scan.predicates[number].settled_by_statistics.iter_mut().for_each(|n| *n += 1));
-            return Ok(selected);
-        }
-        if let RowSelection::List(list) = &selected
-            && list.len() <= rows / SINGLE_ROW_COST
-            && compare.comparison == Comparison::Equal
-            && !compare.matches_null()
-        {
-            let values = EqualColumn::open(&self.reader, row_group, column.column, compare.number().is_some()).await?;
-            return Ok(RowSelection::List(values.equal_rows(list.iter().copied(), usize::MAX, compare).await));
-        }
-        self.indexes.looked_through(number, rows as u64);
-        Ok(selected.and(column.rows(row_group).await?))
-    }
-}
-
 /// Of a minimum and a maximum, the value that is most likely to fit, and the one that is least likely to fit.
-fn best_and_worst<T>(bound: RangeBound, (min, max): (T, T)) -> (T, T) {
+fn best_and_worst<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
+    let (min, max) = range;
     if bound.is_lower() { (max, min) } else { (min, max) }
 }
 
 /// Whether a number with this double is on the right side of a limit; `None` if the double does not decide.
-fn admits(bound: RangeBound, double: f64, (limit, side): (f64, i128)) -> Option<bool> {
+fn admits(bound: RangeBound, double: f64, double_and_side: (f64, i128)) -> Option<bool> {
+    let (limit, side) = double_and_side;
     let ordering = double.partial_cmp(&limit)?;
     match ordering.is_eq() {
         true if double.abs() < INEXACT => Some(bound.admits(0_i128.cmp(&side))),
         true => None,
         false => Some(bound.admits(ordering)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use strata_json::NumericValue;
-
-    #[test]
-    fn a_double_tells_of_its_number_what_it_can() {
-        let told = |bound, double, limit| {
-            admits(bound, double, NumericValue::parse(limit).expect("a number").double_and_side())
-        };
-        use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
-        for (bound, double, limit, expected) in [
-            (Greater, 10.0, "10", Some(false)),
-            (GreaterOrEqual, 10.0, "1e1", Some(true)),
-            (Less, -0.0, "0", Some(false)),
-            (LessOrEqual, 0.0, "-0", Some(true)),
-            (Greater, 9_007_199_254_740_991.0, "9007199254740991", Some(false)),
-            // Integers above and below the limit share its double.
-            (Greater, 9_007_199_254_740_992.0, "9007199254740992", None),
-            (Less, 9_007_199_254_740_992.0, "9007199254740993", None),
-            (Less, f64::INFINITY, "1e400", None),
-            (Less, 1e308, "1e400", Some(true)),
-            (Greater, -1e308, "-1e400", Some(true)),
-        ] {
-            assert_eq!(told(bound, double, limit), expected, "{bound:?} {double} {limit}");
-        }
     }
 }

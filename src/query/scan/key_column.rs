@@ -1,25 +1,37 @@
-//! The parts of `dedup` keys: bytes that are equal exactly when what a path reaches is, from a shredded column or from
-//! a document alike.
+//! The parts of `dedup` keys: bytes that are equal exactly if the values at a path are equal, whether they come from an
+//! indexed column or from a document.
 //!
-//! What a path reaches is a list of values. Each is written so that it ends where it ends by itself:
+//! A path reaches a list of values. The encoding of a value determines its own length:
 //!
 //! | Value | Bytes |
 //! |---|---|
 //! | null, `false`, `true` | a tag |
-//! | string | a tag, its length, its text |
-//! | number | a tag, its double, its remainder |
-//! | integer beyond both | a tag, the length of its text, its text |
-//! | object, array | a tag, the length of its canonical form, that form |
+//! | string | a tag, the length, the text |
+//! | number | a tag, the double, the remainder |
+//! | integer beyond both | a tag, the length of the text, the text |
+//! | object, array | a tag, the length of the canonical form, the canonical form |
 
 use std::ops::{ControlFlow, Range};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
-use strata_format::layout::{ShreddedKind, ShreddedPart};
+use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
 use strata_json::{CanonicalForm, NumericValue, Scalar};
 use strata_store::StorageError;
 use strata_types::path::Path;
+
+/// [`ShreddedKind`] as stored.
+pub(super) mod kind {
+    use strata_format::layout::ShreddedKind;
+
+    pub(crate) const NULL: u8 = ShreddedKind::Null as u8;
+    pub(crate) const NOTHING: u8 = ShreddedKind::Nothing as u8;
+    pub(crate) const BOOLEAN: u8 = ShreddedKind::Boolean as u8;
+    pub(crate) const STRING: u8 = ShreddedKind::String as u8;
+    pub(crate) const NUMBER: u8 = ShreddedKind::Number as u8;
+    pub(crate) const LONG_INTEGER: u8 = ShreddedKind::LongInteger as u8;
+}
 
 const NULL: u8 = 0;
 const FALSE: u8 = 1;
@@ -30,7 +42,6 @@ const LONG_INTEGER: u8 = 5;
 const CONTAINER: u8 = 6;
 
 pub(super) const ONE_NULL: &[u8] = &[NULL];
-
 pub(super) const ONE_EMPTY: &[u8] = &[STRING, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
@@ -74,11 +85,11 @@ fn write_sized(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PathColumn {
     pub(super) shredded: usize,
-    /// Whether it holds all that the path reaches: neither an object nor an array stands there in any entity.
+    /// Whether the column contains all values at the path: no entity has an object or an array there.
     pub(super) is_complete: bool,
 }
 
-/// The scalars of a shredded column in a row group.
+/// The scalars of an indexed column in a row group.
 pub(super) struct Scalars {
     pub(super) kinds: ArrayRef,
     pub(super) texts: Option<ArrayRef>,
@@ -111,12 +122,11 @@ impl Scalars {
     }
 }
 
-/// A shredded column in a row group: the lists of scalars that its path reaches.
+/// An indexed column in a row group: a list of scalars for each row.
 pub(super) struct KeyColumn {
     pub(super) scalars: Scalars,
-    /// Whether it holds all that its path reaches.
     is_complete: bool,
-    /// Where each row's elements begin, and the end of the last, where the path fans out.
+    /// Where the elements of each row begin, and the end of the last row. `None` if each row has one element.
     offsets: Option<Vec<i32>>,
 }
 
@@ -124,8 +134,9 @@ impl KeyColumn {
     pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
-        PathColumn { shredded, is_complete }: PathColumn,
+        column: PathColumn,
     ) -> Result<KeyColumn, StorageError> {
+        let PathColumn { shredded, is_complete } = column;
         let damaged = || misfit(shredded);
         let mut offsets = None;
         let mut part = async |part: ShreddedPart| -> Result<Option<ArrayRef>, StorageError> {
@@ -158,8 +169,7 @@ impl KeyColumn {
         }
     }
 
-    /// A number that tells the value of an element among all of this row group: two elements with the same one have the
-    /// same value. `None` where texts are no codes into a dictionary.
+    /// A number that identifies the value of an element in this row group. `None` if the column has no dictionary.
     #[inline]
     pub(super) fn memo(&self, element: usize) -> Option<u64> {
         let code = |array: &ArrayRef| {
@@ -171,52 +181,47 @@ impl KeyColumn {
             Some(exacts) => code(exacts)?,
             None => u32::MAX,
         };
-        // Dictionaries of one row group have far fewer entries.
-        let (text, exact) = (u64::from(text) & ((1 << 29) - 1), u64::from(exact) & ((1 << 29) - 1));
-        Some(u64::from(self.scalars.kinds()[element]) << 58 | text << 29 | exact)
+        // The dictionary of a row group has fewer entries.
+        let bits = |code: u32| u64::from(code) & ((1 << 29) - 1);
+        Some(u64::from(self.scalars.kinds()[element]) << 58 | bits(text) << 29 | bits(exact))
     }
 
-    /// Whether it holds all that its path reaches in a row. One that is incomplete is of a path that does not fan out.
+    /// Whether the column contains all values of a row. Incomplete columns have one element in each row.
     #[inline]
     pub(super) fn holds_all(&self, row: usize) -> bool {
-        self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != ShreddedKind::Nothing as u8)
+        self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != kind::NOTHING)
     }
 
-    /// How many rows' documents have to tell.
+    /// The number of rows whose documents must be read.
     pub(super) fn rows_without(&self) -> usize {
-        let is_nothing = |kind: &&u8| **kind == ShreddedKind::Nothing as u8;
+        let is_nothing = |kind: &&u8| **kind == kind::NOTHING;
         if self.is_complete { 0 } else { self.scalars.kinds().iter().filter(is_nothing).count() }
     }
 
-    /// Appends the elements of a row, or those that `denull` leaves; false when the document has to tell.
+    /// Appends the elements of a row, or those that `denull` leaves. Returns false if the document must be read.
     pub(super) fn write_row(&self, row: usize, denull: bool, out: &mut Vec<u8>) -> bool {
         let kinds = self.scalars.kinds();
         self.elements(row).all(|element| {
-            let is_left_out = kinds[element] == ShreddedKind::Nothing as u8 || (denull && self.is_denulled(element));
+            let is_left_out = kinds[element] == kind::NOTHING || (denull && self.is_denulled(element));
             is_left_out || self.write(element, out)
         })
     }
 
-    /// Appends an element, which reaches something; false when the document has to tell.
+    /// Appends an element that has a value. Returns false if the document must be read.
     pub(super) fn write(&self, element: usize, out: &mut Vec<u8>) -> bool {
-        const KIND_NULL: u8 = ShreddedKind::Null as u8;
-        const KIND_BOOLEAN: u8 = ShreddedKind::Boolean as u8;
-        const KIND_STRING: u8 = ShreddedKind::String as u8;
-        const KIND_NUMBER: u8 = ShreddedKind::Number as u8;
-        const KIND_LONG: u8 = ShreddedKind::LongInteger as u8;
         let scalars = &self.scalars;
         match scalars.kinds()[element] {
-            KIND_NULL => out.push(NULL),
-            KIND_BOOLEAN => out.push(if scalars.is_true(element) { TRUE } else { FALSE }),
-            KIND_STRING => match scalars.string(element) {
+            kind::NULL => out.push(NULL),
+            kind::BOOLEAN => out.push(if scalars.is_true(element) { TRUE } else { FALSE }),
+            kind::STRING => match scalars.string(element) {
                 Some(text) => write_sized(STRING, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },
-            KIND_NUMBER => match scalars.number(element) {
+            kind::NUMBER => match scalars.number(element) {
                 Some((double, remainder)) => write_number(double, remainder, out),
                 None => return false,
             },
-            KIND_LONG => match scalars.text(element) {
+            kind::LONG_INTEGER => match scalars.text(element) {
                 Some(text) => write_sized(LONG_INTEGER, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },
@@ -226,9 +231,11 @@ impl KeyColumn {
     }
 
     fn is_denulled(&self, element: usize) -> bool {
-        let kind = self.scalars.kinds()[element];
-        kind == ShreddedKind::Null as u8
-            || (kind == ShreddedKind::String as u8 && self.scalars.string(element).is_some_and(<[u8]>::is_empty))
+        match self.scalars.kinds()[element] {
+            kind::NULL => true,
+            kind::STRING => self.scalars.string(element).is_some_and(<[u8]>::is_empty),
+            _ => false,
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! What the keyword index of a version says of a scan's predicates: asked once for each segment, whose row groups share
-//! the answer.
+//! The rows that the keyword index lists for predicates. Each segment is searched once for all row groups.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,22 +13,20 @@ use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 use tokio::sync::OnceCell;
 
-use crate::pace::Pace;
+use crate::coop::YieldBudget;
 use crate::scan::access::{Condition, Exact};
 
-/// Answers for so many segments are kept: row groups are worked on in order, so that few segments are in use. They are
-/// more while row groups wait for the store,
+/// The number of segments with cached results, within the limit of `MAX_RESULT_BYTES`. Row groups are processed in
+/// order, so that few segments are in use, but more while row groups wait for the store.
 const SEGMENTS: Range<usize> = 4..256;
+const MAX_RESULT_BYTES: usize = 16 << 20;
 
-/// and answers take so many bytes.
-const ANSWER_BYTES: usize = 16 << 20;
-
-/// What one needle counts as work: about the bytes that are looked through for it.
+/// The work of searching for a needle, in bytes.
 const NEEDLE_BYTES: usize = 256 << 10;
 
 struct Question {
     plans: Vec<Plan>,
-    /// Whether every plan has to hold, or one.
+    /// Whether all plans must match, or one.
     mode: KeywordsMode,
 }
 
@@ -51,38 +48,38 @@ impl IndexedRows {
     }
 }
 
-/// For each predicate the rows of a segment; `None` where the index does not tell.
-type Answers = Arc<[Option<IndexedRows>]>;
+/// The rows of a segment for each predicate. `None` if the index cannot help.
+type SegmentRows = Arc<[Option<IndexedRows>]>;
 
 pub(super) struct KeywordQuestions {
-    /// For each predicate, where its search text is asked for.
+    /// For each predicate. `None` if it does not use the full-text column.
     questions: Vec<Option<Question>>,
     segments: usize,
-    answers: Mutex<BTreeMap<usize, Arc<OnceCell<Answers>>>>,
+    answers: Mutex<BTreeMap<usize, Arc<OnceCell<SegmentRows>>>>,
 }
 
 impl KeywordQuestions {
-    /// What predicates ask the index for; `None` where there is none, or nothing to ask.
-    pub(super) fn of(reader: &VersionReader, conditions: &[Condition]) -> Option<KeywordQuestions> {
+    /// `None` if the version has no keyword index, or if no predicate can use it.
+    pub(super) fn new(reader: &VersionReader, conditions: &[Condition]) -> Option<KeywordQuestions> {
         if reader.keyword_index().is_empty() {
             return None;
         }
         let questions: Vec<Option<Question>> = conditions.iter().map(Question::new).collect();
         let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
-        let bytes = questions.iter().flatten().count() * answer_bytes(rows);
-        let segments = (ANSWER_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
+        let bytes = questions.iter().flatten().count() * result_bytes(rows);
+        let segments = (MAX_RESULT_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
         let keywords = || KeywordQuestions { questions, segments, answers: Mutex::default() };
         (bytes > 0).then(keywords)
     }
 
-    /// About the bytes that asking for a row group takes in memory.
+    /// The estimated memory for a row group, in bytes.
     pub(super) fn row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
         let segment = index.place_of(row_group).and_then(|(segment, _)| index.segments.get(segment));
         let Some(segment) = segment else { return reader.search_bytes(row_group) };
         let ranges = Class::ALL.map(|class| segment.header.entries_range(class));
         let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
-        let answers = self.questions.iter().flatten().count() * answer_bytes(segment.header.rows());
+        let answers = self.questions.iter().flatten().count() * result_bytes(segment.header.rows());
         // Entries are compressed.
         (2 * entries + answers as u64) / segment.row_groups.len().max(1) as u64
     }
@@ -91,7 +88,7 @@ impl KeywordQuestions {
         self.questions.get(predicate).is_some_and(Option::is_some)
     }
 
-    /// For each predicate the rows of a row group. Empty where no segment holds it; a damaged one tells nothing.
+    /// The rows of a row group for each predicate. Empty if no segment contains the row group.
     pub(super) async fn rows(
         &self,
         reader: &VersionReader,
@@ -105,7 +102,7 @@ impl KeywordQuestions {
         Ok(answers.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
     }
 
-    fn cell(&self, segment: usize) -> Arc<OnceCell<Answers>> {
+    fn cell(&self, segment: usize) -> Arc<OnceCell<SegmentRows>> {
         // Nothing panics between two changes that belong together.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = answers.entry(segment).or_default().clone();
@@ -115,13 +112,13 @@ impl KeywordQuestions {
         cell
     }
 
-    async fn ask(&self, reader: &VersionReader, segment: usize) -> Result<Answers, StorageError> {
-        let mut pace = Pace::default();
+    async fn ask(&self, reader: &VersionReader, segment: usize) -> Result<SegmentRows, StorageError> {
+        let mut budget = YieldBudget::default();
         let mut answers = Vec::with_capacity(self.questions.len());
         for question in &self.questions {
             answers.push(match question {
-                Some(question) => match question.ask(reader, segment, &mut pace).await {
-                    // It has been reported. The search text tells the same, and others are not asked of it again.
+                Some(question) => match question.ask(reader, segment, &mut budget).await {
+                    // The damage has been reported. The full-text column decides for all predicates.
                     Err(error) if error.is_damage() => return Ok(self.questions.iter().map(|_| None).collect()),
                     asked => asked?,
                 },
@@ -138,14 +135,14 @@ impl Question {
         Some(Question { plans: texts.iter().map(|text| Plan::of(text)).collect(), mode })
     }
 
-    /// The rows of a segment; `None` where the index does not tell.
+    /// The rows of a segment. `None` if the index cannot help.
     async fn ask(
         &self,
         reader: &VersionReader,
         segment: usize,
-        pace: &mut Pace,
+        budget: &mut YieldBudget,
     ) -> Result<Option<IndexedRows>, StorageError> {
-        // One that cannot be answered makes a search for any of them a scan, whatever the others say.
+        // If one of several alternatives requires a scan, the others do not matter.
         if self.mode == KeywordsMode::Or && self.plans.contains(&Plan::Scan) {
             return Ok(None);
         }
@@ -153,7 +150,7 @@ impl Question {
         let mut exact: Option<FixedBitSet> = None;
         let mut all_exact = true;
         for plan in &self.plans {
-            pace.worked(NEEDLE_BYTES).await;
+            budget.consume(NEEDLE_BYTES).await;
             let (rows, is_exact) = match reader.keyword_candidates(segment, plan).await? {
                 Candidates::Exact(rows) => (rows, true),
                 Candidates::Candidates(rows) => (rows, false),
@@ -165,10 +162,7 @@ impl Question {
             };
             all_exact &= is_exact;
             if self.mode == KeywordsMode::Or && is_exact {
-                match &mut exact {
-                    Some(exact) => exact.union_with(&rows),
-                    None => exact = Some(rows.clone()),
-                }
+                exact.get_or_insert_with(|| FixedBitSet::with_capacity(rows.len())).union_with(&rows);
             }
             match (&mut candidates, self.mode) {
                 (None, _) => candidates = Some(rows),
@@ -195,13 +189,13 @@ impl Question {
     }
 }
 
-/// Bytes of an answer for so many rows: candidates, and those that are sure.
-fn answer_bytes(rows: usize) -> usize {
+/// The size of a result: candidates, and exact rows.
+fn result_bytes(rows: usize) -> usize {
     2 * rows.div_ceil(8)
 }
 
 fn buffer(rows: &FixedBitSet) -> BooleanBuffer {
-    // An Arrow bitmap is one of bytes, the lowest first.
+    // An Arrow bitmap consists of bytes, with the lowest first.
     let blocks: Vec<_> = rows.as_slice().iter().map(|block| block.to_le_bytes()).collect();
     BooleanBuffer::new(Buffer::from_vec(blocks.into_flattened()), 0, rows.len())
 }

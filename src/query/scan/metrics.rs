@@ -1,58 +1,16 @@
 //! The metrics of a scan, recorded per row group in the form in which a report shows them.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use datafusion::physical_plan::metrics::Time;
-use serde::Serialize;
+use datafusion::physical_plan::metrics::{Count, Time};
 use strata_runtime::metrics::metrics;
-use utoipa::ToSchema;
 
 use crate::scan::access::{Condition, Exact};
-use crate::scan::report::{PredicateUse, PruneCounter, ScanUse};
+use crate::scan::predicate::Predicate;
+use crate::scan::report::{AccessName, PredicateUse, PruneCounter, ScanUse, ShapeUse};
 
-/// What strata read: a part of the file or a cached result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-// Conditions are evaluated in the order of the first five: the cheapest access path first.
-pub enum AccessName {
-    /// The indexed column of a path.
-    ShreddedColumn,
-    /// The full-text column, which was sufficient.
-    SearchText,
-    /// The full-text column and the path index.
-    SearchTextAndShapes,
-    /// The full-text column. strata verified the matches in documents.
-    SearchTextThenDocuments,
-    /// Documents.
-    Documents,
-    /// The stored hashes of the entities.
-    StoredHashes,
-    /// Cached codes: equal values at a path have equal codes.
-    Codes,
-    /// The cached order of all entities by a column.
-    KeptOrder,
-    /// The cached first entity of each group.
-    KeptSet,
-    /// The cached hash index of a column, and the column's values for the entities that the index lists.
-    HashIndex,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(super) fn add(&self, more: usize) {
-        self.0.fetch_add(more as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Runs work and adds the time that it keeps a thread busy, which its waiting for the store is no part of.
+/// Runs work and adds the time that it keeps a thread busy, without the time that it waits for the store.
 pub(super) async fn timed<F: Future>(time: &Time, work: F) -> F::Output {
     let mut work = pin!(work);
     std::future::poll_fn(|context| {
@@ -62,33 +20,17 @@ pub(super) async fn timed<F: Future>(time: &Time, work: F) -> F::Output {
     .await
 }
 
-/// The rows that a filter of the scan has excluded.
-#[derive(Debug, Default)]
-pub(super) struct ExcludedRows(Counter);
-
-impl ExcludedRows {
-    pub(super) fn add(&self, rows_in: usize, rows_out: usize) {
-        self.0.add(rows_in - rows_out);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
-    /// What row groups, predicates and documents contribute to the report.
     report: Mutex<ScanUse>,
     /// Row groups that were pruned or scanned.
-    pub(super) reached: Counter,
-    /// By the top-k threshold.
-    pub(super) top_k: ExcludedRows,
+    pub(super) reached: Count,
+    /// Rows excluded by the top-k threshold, and as duplicates.
+    pub(super) top_k: Count,
+    pub(super) distinct: Count,
     /// Document pages read for the keys of the order and of groups.
-    pub(super) order_pages: Counter,
-    pub(super) group_pages: Counter,
-    /// Because a row before them is of the same group.
-    pub(super) distinct: ExcludedRows,
+    pub(super) order_pages: Count,
+    pub(super) group_pages: Count,
     /// The source of the keys, once the scan has decided on it.
     pub(super) order_source: OnceLock<AccessName>,
     pub(super) group_source: OnceLock<AccessName>,
@@ -96,7 +38,7 @@ pub(super) struct ScanMetrics {
 
 impl ScanMetrics {
     pub(super) fn new(conditions: &[Condition]) -> ScanMetrics {
-        let predicates = conditions.iter().map(PredicateUse::new).collect();
+        let predicates = conditions.iter().map(predicate_use).collect();
         ScanMetrics { report: Mutex::new(ScanUse { predicates, ..ScanUse::default() }), ..ScanMetrics::default() }
     }
 
@@ -153,5 +95,21 @@ impl ScanMetrics {
             outcome
         });
         metrics().keyword_index.of([outcome.into()]).increment(1);
+    }
+}
+
+fn predicate_use(condition: &Condition) -> PredicateUse {
+    let access = condition.access;
+    let is_range = matches!(&condition.predicate, Predicate::Compare(compare) if compare.range().is_some());
+    let rows = (access != AccessName::Documents).then_some(0);
+    PredicateUse {
+        predicate: String::new(),
+        access,
+        column: None,
+        rows_in: rows,
+        rows_out: rows,
+        keyword_index: None,
+        shapes: (access == AccessName::SearchTextAndShapes).then(ShapeUse::default),
+        settled_by_statistics: (access == AccessName::ShreddedColumn && is_range).then_some(0),
     }
 }

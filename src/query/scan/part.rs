@@ -1,5 +1,5 @@
-//! A scan in parts: other nodes look at some of its row groups. What each would have to read, and a part as text, which
-//! another process of the same version of the program opens.
+//! Partial scans, which process some of the row groups of a scan on other nodes: what each row group requires to read,
+//! and a description that another process of the same version opens.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,20 +18,20 @@ use strata_types::request::KeywordsMode;
 use crate::distribute::{Divisible, RowGroupToRead};
 use crate::fetch::reshape::Reshape;
 use crate::scan::dedup_key::{GroupSpec, KeyReads};
-use crate::scan::kept_groups::{self, KeepFirsts};
-use crate::scan::kept_index;
-use crate::scan::kept_order;
-use crate::scan::metrics::AccessName;
+use crate::scan::distinct_cache::{self, KeepFirsts};
+use crate::scan::hash_index;
 use crate::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::scan::report::AccessName;
 use crate::scan::schema::{Computed, GROUP, ORDER, POSITION, field};
+use crate::scan::sort_index;
 use crate::scan::sort_key::{self, OrderSpec};
 use crate::scan::spec::ScanSpec;
 use crate::scan::version_scan::VersionScan;
 
-/// Documents that verify what the search text has found are one in so many bytes of all of them.
+/// One of this many documents is read to verify matches of the full-text column.
 const VERIFIED_DIVISOR: u64 = 16;
 
-/// A part of a scan as text. The program that reads it must be of the same version.
+/// A partial scan as data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScanDescription {
     pub file: FileDescription,
@@ -42,7 +42,7 @@ pub struct ScanDescription {
     order: Option<OrderSpec>,
     group: Option<GroupSpec>,
     fetch: Option<usize>,
-    /// How many of the first of the order are wanted.
+    /// How many entities of an order are needed.
     first: Option<usize>,
 }
 
@@ -53,24 +53,22 @@ enum PredicateDescription {
 }
 
 impl VersionScan {
-    /// Whether other nodes can look at parts of it.
     pub fn is_divisible(&self) -> bool {
         self.spec.part.is_none()
     }
 
-    /// What keeps the first entities of all groups, where this scan is for them, as parts of it find them: above who
-    /// gives them, with their positions in this column.
+    /// The operator that caches the first entities of all groups, if this scan finds them. See [`KeepFirsts`].
     pub fn keeping(&self, positions: usize) -> Option<KeepFirsts> {
         let spec = &self.spec;
         let groups = spec.computed.group.clone().filter(|_| spec.finds_all_firsts())?;
         Some(KeepFirsts { reader: spec.reader.clone(), groups, positions })
     }
 
-    /// A part as text; `None` where it is none that another process could open.
+    /// `None` if the scan is not partial.
     pub fn describe(&self) -> Option<ScanDescription> {
         let spec = &self.spec;
         let part = spec.part.as_ref()?;
-        let descriptions = spec.predicates.iter().map(|condition| PredicateDescription::of(&condition.predicate));
+        let descriptions = spec.predicates.iter().map(|condition| PredicateDescription::new(&condition.predicate));
         Some(ScanDescription {
             file: spec.reader.description(),
             row_groups: part.to_vec(),
@@ -87,29 +85,24 @@ impl VersionScan {
 
 #[async_trait]
 impl Divisible for VersionScan {
-    fn is_of_diff(&self) -> bool {
-        false
-    }
-
     fn most_bytes(&self) -> u64 {
         self.spec.reader.size_bytes_with_base()
     }
 
-    /// The order, the first of all groups, or a hash index.
     async fn is_kept(&self) -> bool {
         let spec = &self.spec;
         if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)
-            && kept_order::kept_order(&spec.reader, order).await.hit().is_some()
+            && sort_index::lookup(&spec.reader, order).await.hit().is_some()
         {
             return true;
         }
         if let (true, Some(groups)) = (spec.finds_all_firsts(), &spec.computed.group)
-            && kept_groups::kept_firsts(&spec.reader, groups).await.is_some()
+            && distinct_cache::lookup(&spec.reader, groups).await.is_some()
         {
             return true;
         }
         for column in spec.predicates.iter().filter_map(|condition| condition.indexed_column(&spec.reader)) {
-            if kept_index::candidate_count(&spec.reader, column.column, column.compare).await.is_some() {
+            if hash_index::candidate_count(&spec.reader, column.column, column.compare).await.is_some() {
                 return true;
             }
         }
@@ -119,7 +112,14 @@ impl Divisible for VersionScan {
     async fn row_groups_to_read(&self) -> Vec<RowGroupToRead> {
         let spec = &self.spec;
         let keys = match spec.computed.group.as_ref().filter(|_| spec.gives(GROUP)) {
-            Some(group) => group.reads(&spec.reader).await,
+            Some(group) => {
+                // The scan reads it, too.
+                let index = match group.compared() {
+                    Some(_) => spec.reader.paths().await.ok(),
+                    None => None,
+                };
+                group.reads(&spec.reader, index.as_deref()).await
+            }
             None => KeyReads::default(),
         };
         let wanted = spec.wanted();
@@ -132,13 +132,12 @@ impl Divisible for VersionScan {
     }
 
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(self.looking_at(self.spec.range.clone(), row_groups.into()))
+        Arc::new(self.with_row_groups(self.spec.range.clone(), row_groups.into()))
     }
 }
 
 impl ScanSpec {
-    /// About how many bytes of a row group are to be read that are not in the cache, as they are stored: at most, as
-    /// far as statistics and filters may rule it out.
+    /// The estimated number of stored bytes of a row group that must be read and are not cached, if it is not pruned.
     fn uncached_bytes(&self, row_group: usize, wanted: &Wanted, keys: &KeyReads) -> u64 {
         let reader = &self.reader;
         let missing = |column: &usize| !reader.caches_columns(row_group, &[*column]);
@@ -178,9 +177,12 @@ impl ScanDescription {
 
     pub fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
         let schema = self.schema()?;
-        let (groups, entities) = (reader.row_groups().len(), reader.entity_count());
+        let groups = reader.row_groups().len();
         let is_ascending = self.row_groups.windows(2).all(|pair| pair[0] < pair[1]);
-        if !is_ascending || self.row_groups.last().is_some_and(|last| *last >= groups) || self.range.end > entities {
+        if !is_ascending
+            || self.row_groups.last().is_some_and(|last| *last >= groups)
+            || self.range.end > reader.entity_count()
+        {
             return Err(exec_datafusion_err!("the row groups of the scan task are not in the file"));
         }
         let predicates = self.predicates.iter().map(PredicateDescription::predicate).collect::<Result<Vec<_>>>()?;
@@ -190,12 +192,12 @@ impl ScanDescription {
             Some(k) => scan.with_top_k(k),
             None => scan,
         };
-        Ok(scan.looking_at(self.range.clone(), self.row_groups.clone().into()))
+        Ok(scan.with_row_groups(self.range.clone(), self.row_groups.clone().into()))
     }
 }
 
 impl PredicateDescription {
-    fn of(predicate: &Predicate) -> PredicateDescription {
+    fn new(predicate: &Predicate) -> PredicateDescription {
         match predicate.clone() {
             Predicate::Compare(compare) => {
                 let Compare { comparison, path, value, denull, .. } = *compare;

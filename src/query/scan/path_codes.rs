@@ -1,5 +1,5 @@
-//! The codes of what a path reaches in every entity of a version, made once and kept in the cache
-//! ([`PathCodes`]). Codes are few: where a path has more distinct lists of values than [`CODES`], there are none.
+//! The codes of the values at a path in every entity of a version, in the cache ([`PathCodes`]). A path with more than
+//! [`MAX_CODES`] distinct lists of values has no codes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,24 +7,23 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::MemoryReservation;
 use sha2::{Digest, Sha256};
 use strata_format::aux_index::{AuxIndex, AuxKey, AuxLookup, PathCodes};
-use strata_format::layout::ShreddedKind;
 use strata_format::reader::VersionReader;
 use strata_json::CanonicalForm;
 use strata_store::StorageError;
 use strata_types::path::Path;
 
+use crate::coop::YieldBudget;
 use crate::fetch::pages::Pages;
-use crate::pace::Pace;
 use crate::scan::aux_index;
-use crate::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};
+use crate::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, kind, write_reached};
 
-/// Codes of a path at most: they fit 16 bits.
-const CODES: usize = 1 << 16;
+/// Codes have 16 bits.
+const MAX_CODES: usize = 1 << 16;
 
-/// Key parts up to so many bytes are compared as they are, others by their SHA-256.
-const SHORT_BYTES: usize = 64;
+/// Longer key parts are compared by their SHA-256.
+const MAX_KEY_BYTES: usize = 64;
 
-/// What may be read to make codes that the cache does not hold.
+/// What can be read to build codes that the cache does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MayRead {
     Nothing,
@@ -32,8 +31,7 @@ pub(super) enum MayRead {
     Documents,
 }
 
-/// The codes of a path; `None` if there are too many, if more would have to be read than may be, or if there is no
-/// memory to build them.
+/// The codes of a path. `None` if there are too many, or if building them would read or need too much.
 pub(super) async fn path_codes(
     reader: &VersionReader,
     path: &Path,
@@ -48,7 +46,15 @@ pub(super) async fn path_codes(
         return Ok(found.hit());
     }
     let working_bytes = reader.entity_count().saturating_mul(PathCodes::ENTITY_BYTES);
-    let codes = CodesBuilder::new(reader, path, column).codes();
+    let codes = CodesBuilder {
+        reader,
+        path,
+        column,
+        known: HashMap::default(),
+        canonical: CanonicalForm::default(),
+        budget: YieldBudget::default(),
+    };
+    let codes = codes.build();
     Ok(aux_index::build(reader, key, working_bytes, memory, codes).await?.hit())
 }
 
@@ -58,16 +64,11 @@ struct CodesBuilder<'a> {
     column: Option<PathColumn>,
     known: HashMap<Box<[u8]>, u16, foldhash::fast::RandomState>,
     canonical: CanonicalForm,
-    pace: Pace,
+    budget: YieldBudget,
 }
 
-impl<'a> CodesBuilder<'a> {
-    fn new(reader: &'a VersionReader, path: &'a Path, column: Option<PathColumn>) -> CodesBuilder<'a> {
-        let (known, canonical) = (HashMap::default(), CanonicalForm::default());
-        CodesBuilder { reader, path, column, known, canonical, pace: Pace::default() }
-    }
-
-    async fn codes(mut self) -> Result<Option<PathCodes>, StorageError> {
+impl CodesBuilder<'_> {
+    async fn build(mut self) -> Result<Option<PathCodes>, StorageError> {
         let mut codes = Vec::with_capacity(usize::try_from(self.reader.entity_count()).unwrap_or_default());
         for row_group in 0..self.reader.row_groups().len() {
             tokio::task::yield_now().await;
@@ -76,13 +77,17 @@ impl<'a> CodesBuilder<'a> {
             }
         }
         let code = |part: &[u8]| self.known.get(part).copied();
-        let (nothing, null, empty) = (code(b""), code(ONE_NULL), code(ONE_EMPTY));
-        Ok(Some(PathCodes { distinct: self.known.len(), codes, nothing, null, empty }))
+        Ok(Some(PathCodes {
+            distinct: self.known.len(),
+            codes,
+            nothing: code(b""),
+            null: code(ONE_NULL),
+            empty: code(ONE_EMPTY),
+        }))
     }
 
-    /// Appends the codes of a row group; false once there are too many.
+    /// Appends the codes of a row group. Returns false if there are too many.
     async fn row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
-        const NOTHING: u8 = ShreddedKind::Nothing as u8;
         let reader = self.reader;
         let rows = reader.row_groups()[row_group].rows;
         let column = match self.column {
@@ -91,7 +96,7 @@ impl<'a> CodesBuilder<'a> {
         };
         let from_documents = column.as_ref().map_or(rows, KeyColumn::rows_without);
         let mut pages = Pages::of(reader, row_group, from_documents, rows);
-        // By what tells the value of an element of this row group.
+        // By [`KeyColumn::memo`].
         let mut memos: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
         let mut part = Vec::new();
         for row in 0..rows {
@@ -100,7 +105,7 @@ impl<'a> CodesBuilder<'a> {
             let is_known = match &column {
                 Some(column) => {
                     let mut elements = column.elements(row);
-                    if column.scalars.kinds().get(elements.start) == Some(&NOTHING) {
+                    if column.scalars.kinds().get(elements.start) == Some(&kind::NOTHING) {
                         column.holds_all(row)
                     } else if elements.len() == 1
                         && let Some(found) = column.memo(elements.start)
@@ -121,7 +126,7 @@ impl<'a> CodesBuilder<'a> {
                 part.clear();
                 memo = None;
                 let document = pages.document(row).await?;
-                self.pace.worked(document.len()).await;
+                self.budget.consume(document.len()).await;
                 write_reached(document, self.path, &mut self.canonical, &mut part);
             }
             let Some(code) = self.code(&part) else { return Ok(false) };
@@ -133,10 +138,10 @@ impl<'a> CodesBuilder<'a> {
         Ok(true)
     }
 
-    /// The code of a key part; `None` when there is no further one.
+    /// The code of a key part. `None` if there are too many.
     fn code(&mut self, part: &[u8]) -> Option<u16> {
         let hashed: [u8; 33];
-        let part = if part.len() > SHORT_BYTES {
+        let part = if part.len() > MAX_KEY_BYTES {
             let mut bytes = [0xFF; 33];
             bytes[1..].copy_from_slice(&Sha256::digest(part));
             hashed = bytes;
@@ -147,7 +152,7 @@ impl<'a> CodesBuilder<'a> {
         if let Some(code) = self.known.get(part) {
             return Some(*code);
         }
-        if self.known.len() == CODES {
+        if self.known.len() == MAX_CODES {
             return None;
         }
         let code = self.known.len() as u16;

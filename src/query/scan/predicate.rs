@@ -1,4 +1,4 @@
-//! Conditions on an entity, prepared once per query from the literals of their function calls.
+//! Conditions on an entity, prepared once for a query.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use strata_types::path::Path;
 use strata_types::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 
 use crate::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::scan::tightest::tightest;
+use crate::scan::range_simplification::simplify;
 
 #[derive(Clone, Debug)]
 pub enum Predicate {
@@ -20,7 +20,19 @@ pub enum Predicate {
 }
 
 impl Predicate {
-    /// The rule itself, on the stored document: what every faster way must agree with.
+    /// The conditions of a request on reshaped entities, even if the reshaping removes the fields that they test.
+    pub fn from_request<'r>(request: &'r ReadRequest, reshape: &'r Reshape) -> impl Iterator<Item = Predicate> + 'r {
+        let compares = Comparison::from_request(request).map(|(comparison, condition)| {
+            let compare = Compare::new(comparison, condition.path.clone(), &condition.value, reshape.denull);
+            Predicate::Compare(Box::new(compare))
+        });
+        let keywords = (!request.keywords.is_empty()).then(|| {
+            Predicate::Keywords(Keywords::new(request.keywords.clone(), request.keywords_mode, reshape.clone()))
+        });
+        compares.chain(keywords)
+    }
+
+    /// Whether a stored document matches. All access paths must agree with it.
     pub fn matches(&self, document: &[u8]) -> bool {
         match self {
             Predicate::Compare(compare) => compare.matches(document),
@@ -28,28 +40,22 @@ impl Predicate {
         }
     }
 
-    /// What the search text of every entity that matches holds, if there are such texts: one of them, or all.
+    /// The texts of which the full-text column of a match contains one, or all.
     pub fn searched(&self) -> Option<(&[Vec<u8>], KeywordsMode)> {
         match self {
             Predicate::Compare(compare) => Some((std::slice::from_ref(compare.searched.as_ref()?), KeywordsMode::And)),
             Predicate::Keywords(keywords) => Some((&keywords.folded, keywords.mode)),
         }
     }
-
-    /// Whether strings are compared by their exact text, which no folded text tells.
-    pub fn needs_exact_text(&self) -> bool {
-        matches!(self, Predicate::Compare(compare) if compare.needs_exact_text())
-    }
 }
 
-/// How a path's scalars are compared with the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Comparison {
-    /// `filter`: docs/reference/filters.md, filter.
+    /// `filter`
     Equal,
-    /// `filter_contains`: docs/reference/filters.md, filter_contains.
+    /// `filter_contains`
     Contains,
-    /// `filter_gt` and the like: docs/reference/filters.md, Range filters.
+    /// `filter_gt` and others
     Range(RangeBound),
 }
 
@@ -62,26 +68,25 @@ impl Comparison {
         }
     }
 
-    /// The comparisons that decide about an entity, in the order of docs/reference/query-semantics.md, Steps: those
-    /// that a request asks for, without range filters that others imply.
-    pub fn of(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
+    /// The comparisons of a request in the order of the steps, without range filters that others imply.
+    pub fn from_request(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
         let equal = request.filters.iter().map(|condition| (Comparison::Equal, condition));
         let contains = request.filters_contain.iter().map(|condition| (Comparison::Contains, condition));
-        let ranges = tightest(request).into_iter().map(|(bound, condition)| (Comparison::Range(bound), condition));
+        let ranges = simplify(request).into_iter().map(|(bound, condition)| (Comparison::Range(bound), condition));
         equal.chain(contains).chain(ranges)
     }
 }
 
+/// A comparison of the scalars at a path with a value (docs/reference/filters.md).
 #[derive(Clone, Debug)]
 pub struct Compare {
     pub comparison: Comparison,
     pub path: Path,
-    /// As it came.
     pub(crate) value: String,
-    /// Whether nulls and empty strings are not there.
+    /// Whether nulls and empty strings count as missing.
     pub(crate) denull: bool,
     pub(crate) folded: Vec<u8>,
-    /// What the search text of every entity that matches holds, if there is such a text.
+    /// See [`Predicate::searched`].
     pub(crate) searched: Option<Vec<u8>>,
     needle: Needle,
 }
@@ -109,15 +114,15 @@ impl Compare {
     fn searched_text(&self) -> Option<Vec<u8>> {
         match self.comparison {
             Comparison::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
-            // Folding does not keep the order of texts.
+            // Folding does not preserve the order.
             Comparison::Range(_) => None,
-            // A number may be written in many ways, and a null has no text.
+            // A number has many spellings, and null has no text.
             Comparison::Equal if self.number().is_some() || self.matches_null() => None,
             Comparison::Equal => Some([&[SEPARATOR], self.folded.as_slice(), &[SEPARATOR]].concat()),
         }
     }
 
-    /// The value as a number, where `filter` compares numbers.
+    /// The value of `filter` as a number, if it is one.
     pub fn number(&self) -> Option<&NumericValue> {
         if let Needle::Equal(needle) = &self.needle { needle.number.as_ref() } else { None }
     }
@@ -126,7 +131,7 @@ impl Compare {
         if let Needle::Range(needle) = &self.needle { Some(needle) } else { None }
     }
 
-    /// Whether strings are compared by their exact text, which no folded text tells.
+    /// Whether strings are compared exactly, which folded texts do not allow.
     pub fn needs_exact_text(&self) -> bool {
         self.range().is_some_and(|range| matches!(&range.limit, RangeLimit::Text(_)))
     }
@@ -145,12 +150,12 @@ impl Compare {
     }
 
     pub fn fits(&self, scalar: Scalar<'_>) -> bool {
-        let gone = match scalar {
+        let is_removed = match scalar {
             Scalar::Null => true,
             Scalar::String(text) => text.raw().is_empty(),
             _ => false,
         };
-        !(self.denull && gone)
+        !(self.denull && is_removed)
             && match &self.needle {
                 Needle::Equal(needle) => strata_json::matches_equal(scalar, needle),
                 Needle::Contains(needle) => strata_json::matches_contains(scalar, needle),
@@ -159,12 +164,11 @@ impl Compare {
     }
 }
 
-/// A search for words in every scalar of what a reshaping leaves (docs/reference/filters.md, keywords).
+/// A search for words in all scalars of reshaped entities (docs/reference/filters.md, keywords).
 #[derive(Clone, Debug)]
 pub struct Keywords {
-    /// As they came.
     pub(crate) words: Vec<String>,
-    /// The longest first. Long words are rare: where one of all is missing, the others need not be looked for.
+    /// The longest first, because long words are rare.
     pub(crate) folded: Vec<Vec<u8>>,
     needles: Vec<ContainsNeedle>,
     pub(crate) mode: KeywordsMode,
@@ -172,7 +176,7 @@ pub struct Keywords {
 }
 
 impl Keywords {
-    /// Prepares a search. No word may be empty. Words that are the same when they are folded are searched for once.
+    /// Words must not be empty. Words that are equal when folded are searched once.
     pub fn new(mut words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
         let mut seen = HashSet::new();
         words.retain(|word| seen.insert(strata_json::fold(word)));
@@ -181,7 +185,7 @@ impl Keywords {
         Keywords { folded, needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(), words, mode, reshape }
     }
 
-    /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.
+    /// Whether no field is hidden, so that the full-text column decides. What `denull` removes contains no words.
     pub fn sees_everything(&self) -> bool {
         !self.reshape.hides_fields()
     }
@@ -213,20 +217,5 @@ impl fmt::Display for Predicate {
                 write!(formatter, "keywords={} ({mode})", keywords.words.join(","))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use strata_types::request::ReadRequest;
-
-    #[test]
-    fn equal_words_are_searched_for_once() {
-        let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
-        let keywords = Keywords::new(words, KeywordsMode::And, Reshape::of(&ReadRequest::default()));
-        let once: HashSet<String> = keywords.words.iter().map(|word| strata_json::fold(word)).collect();
-        assert_eq!((keywords.words.len(), keywords.folded.len()), (once.len(), once.len()));
-        assert!(keywords.words.starts_with(&["Straße".to_owned(), "a".to_owned()]));
     }
 }

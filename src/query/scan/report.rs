@@ -1,15 +1,34 @@
 //! The report of a scan, as the JSON of an explanation shows it.
 
 use serde::Serialize;
-use strata_types::path::Path;
 use utoipa::ToSchema;
 
-use crate::scan::access::Condition;
-pub use crate::scan::metrics::AccessName;
-use crate::scan::predicate::Predicate;
-use crate::scan::schema::{GROUP, ORDER};
-use crate::scan::sort_key;
-use crate::scan::spec::ScanSpec;
+/// What strata read: a part of the file or a cached result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+// Conditions are evaluated in the order of the first five: the cheapest access path first.
+pub enum AccessName {
+    /// The indexed column of a path.
+    ShreddedColumn,
+    /// The full-text column, which was sufficient.
+    SearchText,
+    /// The full-text column and the path index.
+    SearchTextAndShapes,
+    /// The full-text column. strata verified the matches in documents.
+    SearchTextThenDocuments,
+    /// Documents.
+    Documents,
+    /// The stored hashes of the entities.
+    StoredHashes,
+    /// Cached codes: equal values at a path have equal codes.
+    Codes,
+    /// The cached order of all entities by a column.
+    KeptOrder,
+    /// The cached first entity of each group.
+    KeptSet,
+    /// The cached hash index of a column, and the column's values for the entities that the index lists.
+    HashIndex,
+}
 
 /// The scan of the version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
@@ -137,78 +156,3 @@ pub struct KeyUse {
 
 /// The counter of a reason to prune row groups.
 pub(super) type PruneCounter = fn(&mut RowGroupUse) -> &mut u64;
-
-impl PredicateUse {
-    pub(super) fn new(condition: &Condition) -> PredicateUse {
-        let access = condition.access;
-        let is_range = matches!(&condition.predicate, Predicate::Compare(compare) if compare.range().is_some());
-        let rows = (access != AccessName::Documents).then_some(0);
-        PredicateUse {
-            predicate: String::new(),
-            access,
-            column: None,
-            rows_in: rows,
-            rows_out: rows,
-            keyword_index: None,
-            shapes: (access == AccessName::SearchTextAndShapes).then(ShapeUse::default),
-            settled_by_statistics: (access == AccessName::ShreddedColumn && is_range).then_some(0),
-        }
-    }
-}
-
-impl ScanSpec {
-    /// The report of the scan so far. It returned `rows_selected` rows.
-    pub(super) fn used(&self, rows_selected: u64) -> ScanUse {
-        let metrics = &self.metrics;
-        let mut scan = metrics.record(|scan| scan.clone());
-        scan.first_position = self.range.start;
-        scan.end_position = self.range.end;
-        let touched = self.row_groups().len() as u64;
-        scan.row_groups.total = self.reader.row_groups().len() as u64;
-        scan.row_groups.outside_positions = scan.row_groups.total - touched;
-        scan.row_groups.not_reached = touched.saturating_sub(metrics.reached.get());
-        scan.rows_selected = rows_selected;
-        for (number, (used, condition)) in scan.predicates.iter_mut().zip(self.predicates.iter()).enumerate() {
-            used.predicate = condition.predicate.to_string();
-            used.column = condition.indexed_column(&self.reader).map(|column| self.column_path(column.column));
-            if self.asks_keyword_index(number) {
-                used.keyword_index.get_or_insert_default();
-            }
-        }
-        let reads_documents = self.predicates.iter().any(Condition::reads_documents);
-        let verification = scan.verification.take().unwrap_or_default();
-        scan.verification = Some(verification).filter(|used| reads_documents || used.rows_in > 0);
-        scan.left_out_early = self.threshold.is_some().then(|| metrics.top_k.get());
-        scan.duplicates_left_out = self.distinct.then(|| metrics.distinct.get());
-        scan.sort = self.sort();
-        scan.dedup = self.dedup();
-        scan
-    }
-
-    fn sort(&self) -> Option<KeyUse> {
-        let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER))?;
-        let shredded = sort_key::order_column(self.reader.layout(), &order.field);
-        let unless_kept = if shredded.is_some() { AccessName::ShreddedColumn } else { AccessName::Documents };
-        Some(KeyUse {
-            by: order.field.clone(),
-            access: self.metrics.order_source.get().copied().unwrap_or(unless_kept),
-            column: shredded.map(|shredded| self.column_path(shredded)),
-            pages: self.metrics.order_pages.get(),
-        })
-    }
-
-    fn dedup(&self) -> Option<KeyUse> {
-        let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP))?;
-        let by = if group.paths.is_empty() { "all fields except _source".to_owned() } else { Path::list(&group.paths) };
-        let unless_scanned = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
-        let access = self.metrics.group_source.get().copied().unwrap_or(unless_scanned);
-        let is_column = access == AccessName::ShreddedColumn;
-        let column = is_column.then(|| Path::list(&group.compared().unwrap_or_default()));
-        Some(KeyUse { by, access, column, pages: self.metrics.group_pages.get() })
-    }
-
-    fn column_path(&self, shredded: usize) -> String {
-        let keys = &self.reader.layout().shredded_columns[shredded].keys;
-        Path::from_keys(keys.iter().cloned()).map_or_else(|_| String::new(), |path| path.to_string())
-    }
-}

@@ -1,5 +1,4 @@
-//! The evaluator of a scan: the conditions of one row group, the cheapest access path first; then the columns of the
-//! rows that match.
+//! The evaluator of a scan: evaluates the conditions of a row group, the cheapest access path first.
 
 use std::sync::Arc;
 
@@ -10,11 +9,14 @@ use strata_store::StorageError;
 
 use crate::error::external;
 use crate::scan::access::{CandidateRows, Condition, Exact};
-use crate::scan::batches::Given;
-use crate::scan::dedup_key::GroupKeys;
+use crate::scan::batches::RowGroupOutput;
+use crate::scan::dedup_source::GroupKeys;
 use crate::scan::distinct::RowOrder;
-use crate::scan::kept_index;
+use crate::scan::equality_column::EqualityColumn;
+use crate::scan::hash_index;
+use crate::scan::indexed_column::{IndexedColumn, StatsPruning};
 use crate::scan::keyword_index::IndexedRows;
+use crate::scan::predicate::Comparison;
 use crate::scan::report::AccessName;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::schema::ORDER;
@@ -36,11 +38,11 @@ pub(super) struct Probe<'a> {
 }
 
 impl ScanSpec {
-    pub(super) async fn row_group(self: &Arc<Self>, row_group: usize) -> Result<Given> {
+    pub(super) async fn row_group(self: &Arc<Self>, row_group: usize) -> Result<RowGroupOutput> {
         let selected = self.selection(row_group).await?;
-        // Most row groups of a search have nothing, and what they need not take is in boxes.
+        // Boxed, because most row groups of a search have no matches.
         if selected.len() == 0 {
-            return Ok(Given::default());
+            return Ok(RowGroupOutput::default());
         }
         Box::pin(self.selected_batches(row_group, selected)).await
     }
@@ -57,16 +59,16 @@ impl ScanSpec {
     }
 
     pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
-        // Cancelling takes effect between row groups, even when nothing has to be waited for.
+        // Allows cancellation between row groups, even if everything is cached.
         tokio::task::consume_budget().await;
-        self.evaluate(row_group, self.looked_at(row_group)).await.map_err(external)
+        self.evaluate(row_group, self.candidate_rows(row_group)).await.map_err(external)
     }
 
     pub(super) async fn selected_batches(
         self: &Arc<Self>,
         row_group: usize,
         mut selected: RowSelection,
-    ) -> Result<Given> {
+    ) -> Result<RowGroupOutput> {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
         let column = match order {
             Some(order) if self.threshold.is_some() || self.distinct_filter.is_some() => {
@@ -79,7 +81,7 @@ impl ScanSpec {
         if let (Some(threshold), Some((column, order, ranks))) = (&self.threshold, &ranked) {
             let compare = |one, other| column.compare(order, one, other);
             let rows = threshold.select(&selected, &ranks.ranks, compare);
-            self.metrics.top_k.add(selected.len(), rows.len());
+            self.metrics.top_k.add(selected.len() - rows.len());
             selected = RowSelection::List(rows);
         }
         if let (Some(filter), Some(source)) = (&self.distinct_filter, &self.group_source)
@@ -94,7 +96,7 @@ impl ScanSpec {
                 }
                 None => filter.select(&codes, first, &selected, None),
             };
-            self.metrics.distinct.add(selected.len(), rows.len());
+            self.metrics.distinct.add(selected.len() - rows.len());
             selected = RowSelection::List(rows);
         }
         self.batches(row_group, &selected).await
@@ -102,12 +104,12 @@ impl ScanSpec {
 
     /// The selected rows that match all conditions: indexes decide first, then documents decide about the other rows.
     async fn evaluate(&self, row_group: usize, selected: RowSelection) -> Result<RowSelection, StorageError> {
-        let has_hash_index = |number| self.indexes.candidates.as_ref().is_some_and(|found| found.are_of(number));
+        let has_hash_index = |number| self.indexes.candidates.as_ref().is_some_and(|found| found.include(number));
         for (number, condition) in self.predicates.iter().enumerate() {
             if !has_hash_index(number)
                 && let Some(counter) = condition.prune(&self.reader, row_group).await?
             {
-                self.indexes.looked_through(number, kept_index::PRUNED_ELEMENTS);
+                self.indexes.add_rows_scanned(number, hash_index::PRUNED_ELEMENTS);
                 self.count_pruned(row_group, selected.len(), counter);
                 return Ok(RowSelection::Range(0..0));
             }
@@ -126,7 +128,7 @@ impl ScanSpec {
         }
         let rows = selected.len();
         let matching = Box::pin(self.matching(row_group, selected, &indexed)).await?;
-        // Not before: a scan that has found enough drops the work that it has begun.
+        // Not earlier: a scan that has found enough drops unfinished work.
         self.metrics.count_scanned(rows);
         Ok(matching)
     }
@@ -143,7 +145,7 @@ impl ScanSpec {
             if left == 0 {
                 return Ok(selected);
             }
-            // A request may have a thousand conditions, each as much work as a row group is large.
+            // A request can have a thousand conditions.
             tokio::task::consume_budget().await;
             let indexed = indexed.get(number).and_then(Option::as_ref);
             if self.asks_keyword_index(number) {
@@ -181,5 +183,34 @@ impl ScanSpec {
             AccessName::Documents => Ok(CandidateRows { rows: probe.selected, exact: Exact::None }),
             _ => self.by_full_text(probe).await,
         }
+    }
+
+    /// The selected rows that match the comparison of condition `number`.
+    async fn by_column(
+        &self,
+        row_group: usize,
+        number: usize,
+        column: IndexedColumn<'_>,
+        selected: RowSelection,
+    ) -> Result<RowSelection, StorageError> {
+        /// Comparing a single row costs as much as comparing this many rows of a column.
+        const SINGLE_ROW_COST: usize = 16;
+        let compare = column.compare;
+        let rows = self.reader.row_groups()[row_group].rows;
+        if column.prune_by_statistics(row_group) == StatsPruning::AllMatch {
+            self.metrics.record(|scan| scan.predicates[number].settled_by_statistics.iter_mut().for_each(|n| *n += 1));
+            return Ok(selected);
+        }
+        if let RowSelection::List(list) = &selected
+            && list.len() <= rows / SINGLE_ROW_COST
+            && compare.comparison == Comparison::Equal
+            && !compare.matches_null()
+        {
+            let values =
+                EqualityColumn::open(&self.reader, row_group, column.column, compare.number().is_some()).await?;
+            return Ok(RowSelection::List(values.equal_rows(list.iter().copied(), usize::MAX, compare).await));
+        }
+        self.indexes.add_rows_scanned(number, rows as u64);
+        Ok(selected.and(column.rows(row_group).await?))
     }
 }

@@ -53,7 +53,7 @@ impl RowSelection {
         }
     }
 
-    /// Appends a bit for each of so many rows, set for those that are selected.
+    /// Appends a bit for each row, which is set if the row is selected.
     pub(super) fn append_to(&self, bits: &mut BooleanBufferBuilder, rows: usize) {
         match self {
             RowSelection::Bits(selected) => bits.append_buffer(selected),

@@ -1,20 +1,20 @@
-//! The columns that a scan gives.
+//! The columns that a scan returns.
 
 use arrow::datatypes::{DataType, Field};
 
 use crate::scan::dedup_key::GroupSpec;
 use crate::scan::sort_key::OrderSpec;
 
-/// The column that holds an entity's position in the version, from 0: the order of rows, as data.
+/// The position of an entity in the version, from 0.
 pub const POSITION: &str = "position";
 
-/// The column that conditions name. No scan gives it.
+/// Conditions refer to this column. No scan returns it.
 pub(crate) const DOCUMENT: &str = "document";
 
-/// The column that holds the key of `sort`, where there is one: bytes that order as the entities shall.
+/// The key of `sort`: bytes that sort like the entities.
 pub(crate) const ORDER: &str = "order";
 
-/// The column that holds the key of `dedup`, where there is one: bytes that are equal for duplicates.
+/// The key of `dedup`: bytes that are equal for duplicates.
 pub(crate) const GROUP: &str = "group";
 
 pub(crate) fn field(name: &str) -> Field {

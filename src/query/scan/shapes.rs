@@ -1,11 +1,11 @@
-//! Predicates on paths settled from the search text and the shapes of a row group, without documents.
+//! Conditions on paths, evaluated with the full-text column and the path index of a row group, without documents.
 //!
-//! The shape of a row names the path of each text of its search text: the ordinal of a hit among the separators is that
-//! of its scalar. So a hit counts where its path is one that the predicate looks at. What has no text to look for (a
-//! number in any spelling, null, any text at all) is tested scalar by scalar, where the shape has one to test.
+//! The structure (shape) of a row contains the path of each scalar in the full-text column. The number of separators
+//! before a hit is the number of its scalar, so the hit counts if the condition is on its path. Conditions without a
+//! text to search (a number in any spelling, null, any string) are tested scalar by scalar.
 //!
-//! Candidates come from the keyword index or from a scan of the search text. Where reading the search text of few
-//! candidates costs more than reading their documents, documents settle them.
+//! Candidates come from the keyword index or from a search of the full-text column. If reading the full-text column
+//! costs more than reading the documents of few candidates, documents decide.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use strata_json::{Inside, NumericValue};
 use strata_store::StorageError;
 use strata_types::request::KeywordsMode;
 
-use crate::pace::Pace;
+use crate::coop::YieldBudget;
 use crate::scan::access::{CandidateRows, Exact};
 use crate::scan::kernels;
 use crate::scan::predicate::{Compare, Comparison, Predicate};
@@ -27,15 +27,14 @@ use crate::scan::row_group::Probe;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::spec::ScanSpec;
 
-/// Rows whose search text is looked through at a time: with enough matches, the others are not.
+/// Rows that are searched at a time. With enough matches, the search ends.
 const BLOCK_ROWS: usize = 2_048;
 
-/// All shapes are looked at before any row where there are so many rows for each.
-const ROWS_OF_SHAPE: usize = 4;
+/// All shapes are evaluated before any row if there are at least this many rows for each.
+const MIN_SHAPE_ROWS: usize = 4;
 
-/// So many predicates of a scan look through texts scalar by scalar, each once more. Those after them are left to
-/// documents, where one walk tests all of them.
-const LOOKED_THROUGH: usize = 8;
+/// This many conditions are tested scalar by scalar. Documents decide about others, in one walk.
+const MAX_SCALAR_CONDITIONS: usize = 8;
 
 impl ScanSpec {
     /// The selected rows that match a condition, by the path index of a row group that has one.
@@ -68,7 +67,7 @@ impl ScanSpec {
         if rows.is_empty() {
             return Ok(CandidateRows { rows: selected, exact: Exact::All });
         }
-        // Of candidates that nothing tells of, any number may have to be tried until enough match.
+        // Without the keyword index, the number of candidates until enough match is unknown.
         let fetch = self.fetch.filter(|_| indexed.is_some());
         if !self.prefers_full_text(row_group, &rows, fetch) {
             return Ok(CandidateRows { rows: selected, exact: Exact::None });
@@ -77,19 +76,20 @@ impl ScanSpec {
         let texts: &BinaryArray = texts.as_binary();
         let finders: Vec<memmem::Finder<'_>> = words.needles.iter().map(memmem::Finder::new).collect();
         let mut shapes: Option<(Arc<Shapes>, Vec<bool>)> = None;
-        let (mut matching, mut pace) = (Vec::new(), Pace::default());
+        let mut matching = Vec::new();
+        let mut budget = YieldBudget::default();
         for block in rows.chunk_by(|one, other| one / BLOCK_ROWS == other / BLOCK_ROWS) {
             if limit.is_some_and(|limit| matching.len() >= limit) {
                 break;
             }
             let first = block.first().map_or(0, |row| row / BLOCK_ROWS * BLOCK_ROWS);
             let texts = texts.slice(first.min(texts.len()), texts.len().saturating_sub(first).min(BLOCK_ROWS));
-            // A row by itself costs more than as many bytes of all rows.
+            // Searching a single row costs more than searching the same bytes of all rows.
             let holding = (block.len() > texts.len() / 4).then(|| {
                 let bytes = texts.value_offsets();
                 (kernels::contains_words(&texts, words.needles, words.mode), bytes[texts.len()] - bytes[0])
             });
-            pace.worked(holding.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
+            budget.consume(holding.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
             for row in block.iter().map(|row| row - first) {
                 if holding.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
                     continue;
@@ -103,7 +103,7 @@ impl ScanSpec {
                 }
                 let Some((shapes, counts)) = &shapes else { continue };
                 let text = value(&texts, row);
-                pace.worked(text.len()).await;
+                budget.consume(text.len()).await;
                 let runs = || shapes.runs(shapes.shape_of(first + row));
                 let matches = words.are_found(&finders, |finder| holds(text, runs(), counts, finder, words.whole));
                 match matches {
@@ -119,7 +119,7 @@ impl ScanSpec {
         Ok(CandidateRows { rows: RowSelection::List(matching), exact: Exact::All })
     }
 
-    /// The shapes of a row group; `None` where it has none, and where they are damaged, which has been reported.
+    /// The shapes of a row group. `None` if it has none, or if they are damaged.
     async fn sound_shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
         match self.reader.shapes(row_group).await {
             Err(error) if error.is_damage() => Ok(None),
@@ -132,34 +132,35 @@ impl ScanSpec {
         let Some(shapes) = self.sound_shapes(row_group).await? else {
             return Ok(CandidateRows { rows: selected, exact: Exact::None });
         };
-        let mut pace = Pace::default();
+        let mut budget = YieldBudget::default();
         let counts = shapes.places_of(compare.path.keys());
         if !counts.contains(&true) {
             return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: Exact::All });
         }
         let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.shape_count()];
-        // Where every entity has a text at the path, no entity has to be looked at to know that.
-        if compare.needs_exact_text() && shapes.shape_count() <= selected.len() / ROWS_OF_SHAPE {
+        // If every entity has a string at the path, documents decide about all.
+        if compare.needs_exact_text() && shapes.shape_count() <= selected.len() / MIN_SHAPE_ROWS {
             for (shape, verdict) in verdicts.iter_mut().enumerate() {
-                *verdict = Some(Verdict::of(shapes.runs(shape), &counts, compare));
-                pace.worked(shapes.shape_bytes(shape)).await;
+                *verdict = Some(Verdict::new(shapes.runs(shape), &counts, compare));
+                budget.consume(shapes.shape_bytes(shape)).await;
             }
             if verdicts.iter().all(|verdict| matches!(verdict, Some(Verdict::Texts(_)))) {
                 return Ok(CandidateRows { rows: selected, exact: Exact::None });
             }
         }
-        // Rows that match, and those whose texts tell, with the runs of their shape that have to be looked at.
-        let (mut rows, mut open) = (Vec::new(), Vec::new());
+        // Rows that match, and rows whose texts decide, with the runs of their shape to test.
+        let mut rows = Vec::new();
+        let mut open = Vec::new();
         for row in selected.iter().collect::<Vec<_>>() {
             let shape = shapes.shape_of(row);
             let verdict = match verdicts.get(shape).copied().flatten() {
                 Some(verdict) => verdict,
                 None => {
-                    let verdict = Verdict::of(shapes.runs(shape), &counts, compare);
+                    let verdict = Verdict::new(shapes.runs(shape), &counts, compare);
                     if let Some(found) = verdicts.get_mut(shape) {
                         *found = Some(verdict);
                     }
-                    pace.worked(shapes.shape_bytes(shape)).await;
+                    budget.consume(shapes.shape_bytes(shape)).await;
                     verdict
                 }
             };
@@ -176,7 +177,7 @@ impl ScanSpec {
         if !open.is_empty() {
             let before =
                 self.predicates[..number].iter().filter(|before| before.access == AccessName::SearchTextAndShapes);
-            if before.take(LOOKED_THROUGH).count() == LOOKED_THROUGH
+            if before.take(MAX_SCALAR_CONDITIONS).count() == MAX_SCALAR_CONDITIONS
                 || compare.needs_exact_text()
                 || !self.prefers_full_text(row_group, &open, None)
             {
@@ -201,7 +202,7 @@ impl ScanSpec {
             }
             if let (Some(runs), Some(texts)) = (runs, texts) {
                 let text = value(texts, row);
-                pace.worked(text.len()).await;
+                budget.consume(text.len()).await;
                 let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
                 let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
                 match found {
@@ -227,12 +228,12 @@ struct Words<'p> {
     /// None is empty.
     needles: &'p [Vec<u8>],
     mode: KeywordsMode,
-    /// Whether they are whole scalars, with a separator on both sides.
+    /// Whether the needles are whole scalars, with a separator on both sides.
     whole: bool,
 }
 
 impl Words<'_> {
-    /// Whether those are found that have to be: as the mode says, any or all; `None` if that is unknown for one.
+    /// Whether any or all needles are found, by the mode. `None` if `finds` returns `None`.
     fn are_found(
         &self,
         finders: &[memmem::Finder<'_>],
@@ -248,7 +249,7 @@ impl Words<'_> {
     }
 }
 
-/// By place, whether its scalars count for a predicate.
+/// For each place of the shapes, whether its scalars count for a predicate.
 fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
     match predicate {
         Predicate::Compare(compare) => shapes.places_of(compare.path.keys()),
@@ -264,12 +265,12 @@ fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
 enum Verdict {
     Matches,
     Differs,
-    /// Their texts tell: those of so many runs.
+    /// The texts of this many runs decide.
     Texts(u32),
 }
 
 impl Verdict {
-    fn of(runs: Runs<'_>, counts: &[bool], compare: &Compare) -> Verdict {
+    fn new(runs: Runs<'_>, counts: &[bool], compare: &Compare) -> Verdict {
         let mut verdict = Verdict::Differs;
         for (number, run) in runs.enumerate() {
             if !counts.get(run.place as usize).is_some_and(|counts| *counts) {
@@ -280,7 +281,7 @@ impl Verdict {
                 (Comparison::Equal, ScalarKind::Text) => true,
                 (Comparison::Equal, ScalarKind::Number) => compare.number().is_some(),
                 (Comparison::Contains, ScalarKind::Text) if compare.denull => true,
-                // The text that is looked for is empty, and in any.
+                // Any text contains the empty text.
                 (Comparison::Contains, ScalarKind::Text | ScalarKind::Number) => return Verdict::Matches,
                 (Comparison::Range(_), ScalarKind::Text) => compare.needs_exact_text(),
                 (Comparison::Range(_), ScalarKind::Number) => !compare.needs_exact_text(),
@@ -294,20 +295,20 @@ impl Verdict {
     }
 }
 
-/// Whether a scalar fits a comparison that has no text to look for: its kind and its folded text.
+/// Whether a scalar matches a comparison that has no text to search.
 fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
     if compare.denull && text.is_empty() {
         return false;
     }
     match compare.comparison {
         Comparison::Contains => true,
-        // A text would have to be the exact one, so documents tell.
+        // Documents decide about strings, because the text is folded.
         Comparison::Range(_) => match (kind, compare.range(), std::str::from_utf8(text)) {
             (ScalarKind::Number, Some(range), Ok(text)) => range.admits_number(text),
             _ => false,
         },
         Comparison::Equal if text == compare.folded => true,
-        // Folding changes the letter of an exponent, and no value.
+        // Folding changes only the letter of an exponent.
         Comparison::Equal => match (kind, compare.number()) {
             (ScalarKind::Number, Some(number)) => {
                 std::str::from_utf8(text).ok().and_then(NumericValue::parse).as_ref() == Some(number)
@@ -317,14 +318,16 @@ fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
     }
 }
 
-/// Whether a scalar that counts holds what the finder finds: it is the `whole` scalar and the separators beside it, or
-/// lies within one. `None` if the text and the runs are those of different entities.
+/// Whether a scalar that counts contains a match, or is the match if it is a `whole` scalar with its separators. `None`
+/// if the text and the runs are of different entities.
 fn holds(text: &[u8], runs: Runs<'_>, counts: &[bool], finder: &memmem::Finder<'_>, whole: bool) -> Option<bool> {
     let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
-    // Scalars of the runs so far, and whether those of the last one count.
-    let (mut known, mut hit_counts) = (0, false);
+    // Scalars of the runs so far, and whether the scalars of the last run count.
+    let mut known = 0;
+    let mut hit_counts = false;
+    let mut at = 0;
     // Separators before `at`.
-    let (mut at, mut separators) = (0, 0);
+    let mut separators = 0;
     while let Some(hit) = text.get(at..).and_then(|rest| finder.find(rest)) {
         let hit = at + hit;
         separators += memchr_iter(SEPARATOR, text.get(at..hit).unwrap_or_default()).count();
@@ -347,7 +350,7 @@ fn holds(text: &[u8], runs: Runs<'_>, counts: &[bool], finder: &memmem::Finder<'
     Some(false)
 }
 
-/// Whether a scalar that counts is one that `test` says yes to. `None` as in [`holds`].
+/// Whether `test` returns true for a scalar that counts. `None` as in [`holds`].
 fn any_scalar(
     text: &[u8],
     runs: impl Iterator<Item = ScalarRun>,

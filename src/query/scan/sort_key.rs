@@ -1,4 +1,4 @@
-//! The key of `sort`: from a shredded column where one holds it, from the documents otherwise.
+//! The keys of `sort`, from an indexed column if there is one, otherwise from documents.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,21 +14,20 @@ use strata_types::request::ReadRequest;
 use crate::fetch::pages::Pages;
 use crate::fetch::reshape::Reshape;
 use crate::scan::indexed_column::{NUMBER, STRING};
-use crate::scan::key_column::Scalars;
+use crate::scan::key_column::{Scalars, kind};
 use crate::scan::row_selection::RowSelection;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderSpec {
     pub field: String,
     pub descending: bool,
-    /// Whether an empty string is as good as missing.
+    /// Whether empty strings count as missing.
     pub denull: bool,
 }
 
 impl OrderSpec {
-    /// What a request sorts by; `None` where nothing could be sorted, so that all entities come last and keep their
-    /// order, and where the order does not matter: for a count, and for a sample of what no dedup has chosen from.
-    pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
+    /// The order of a request. `None` if no entity has the field, or if the request does not depend on the order.
+    pub(crate) fn from_request(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
         let sort = request.sort.as_ref()?;
         let shuffled = request.sample.is_some() && !request.dedup;
         (!request.count && !shuffled && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
@@ -39,18 +38,17 @@ impl OrderSpec {
     }
 }
 
-/// The shredded column that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on
-/// its path: those a shredded column cannot tell from single values.
+/// The indexed column of a top-level field. `None` if some entities have an array there.
 pub(crate) fn order_column(layout: &Layout, field: &str) -> Option<usize> {
     layout.shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
 }
 
-/// Bytes of keys after which a batch of them ends: strings may be long. A sort takes memory for whole batches, several
-/// times over, and one for the first few of an order keeps every batch of which it has a row. Fewer bytes would cut
-/// batches of ordinary keys, too: where memory is short, an aggregate that spills does better with a few large ones.
-const BATCH_BYTES: usize = 2 << 20;
+/// Bytes of keys after which a batch ends. A sort needs memory for several whole batches, and a sort with a limit keeps
+/// every batch of which it has a row. Batches of ordinary keys should not be smaller, because an aggregate that spills
+/// is faster with a few large batches.
+const MAX_BATCH_BYTES: usize = 2 << 20;
 
-/// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
+/// The keys of rows of a row group: [`strata_json::write_order`], followed by the position.
 pub(crate) struct OrderKeys<'a> {
     spec: &'a OrderSpec,
     first: u64,
@@ -59,7 +57,7 @@ pub(crate) struct OrderKeys<'a> {
 }
 
 impl<'a> OrderKeys<'a> {
-    /// Of `wanted` rows, most likely.
+    /// For about `wanted` rows.
     pub(crate) async fn open(
         reader: &'a VersionReader,
         row_group: usize,
@@ -71,14 +69,13 @@ impl<'a> OrderKeys<'a> {
         Ok(OrderKeys { spec, first: group.first, shredded, pages: Pages::of(reader, row_group, wanted, group.rows) })
     }
 
-    /// The keys of the first of these rows, which come after those asked for before: of as many as take
-    /// [`BATCH_BYTES`], at least one.
+    /// The keys of the first of these rows, up to [`MAX_BATCH_BYTES`], at least one. Rows must ascend over all calls.
     pub(crate) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let spec = self.spec;
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
         let mut key = Vec::new();
         for row in rows {
-            if keys.values_slice().len() >= BATCH_BYTES {
+            if keys.values_slice().len() >= MAX_BATCH_BYTES {
                 break;
             }
             key.clear();
@@ -94,16 +91,15 @@ impl<'a> OrderKeys<'a> {
             keys.append_value(&key);
         }
         let mut keys = keys.finish();
-        // A batch is accounted with all that it keeps alive, and long keys have grown it by doubling.
-        if keys.value_data().len() >= BATCH_BYTES {
+        // Long keys have grown the buffer by doubling.
+        if keys.value_data().len() >= MAX_BATCH_BYTES {
             keys.shrink_to_fit();
         }
         Ok(Arc::new(keys))
     }
 }
 
-/// The parts of a shredded column that a sort reads in any of these row groups: not the texts of what can only be
-/// numbers.
+/// The parts of an indexed column that a sort reads in any of these row groups. Columns of numbers need no texts.
 pub(super) fn order_parts(
     reader: &VersionReader,
     mut row_groups: std::ops::Range<usize>,
@@ -117,11 +113,11 @@ pub(super) fn order_parts(
     parts
 }
 
-/// The texts are not read where no row has a string or a boolean: those of numbers may be most of a column.
+/// An indexed column in a row group. Without strings and booleans, its texts are not read.
 pub struct SortColumn(Scalars);
 
 impl SortColumn {
-    /// The shredded column of the field in a row group, if there is one ([`order_column`]).
+    /// `None` if the field has no indexed column.
     pub async fn open(
         reader: &VersionReader,
         row_group: usize,
@@ -131,8 +127,8 @@ impl SortColumn {
         let part = async |part| reader.shredded(row_group, shredded, part).await;
         let Some(kinds) = part(ShreddedPart::Kind).await? else { return Ok(None) };
         let mut scalars = Scalars { kinds, texts: None, exacts: None, numbers: None };
-        let is_text = |kind: u8| kind == ShreddedKind::Boolean as u8 || kind == ShreddedKind::String as u8;
-        // All of them are looked at, many at once.
+        let is_text = |kind: u8| kind == kind::BOOLEAN || kind == kind::STRING;
+        // Without early exit, so that the compiler vectorizes it.
         if scalars.kinds().iter().fold(false, |found, kind| found | is_text(*kind)) {
             scalars.texts = part(ShreddedPart::Text).await?;
             scalars.exacts = part(ShreddedPart::Exact).await?;
@@ -144,66 +140,59 @@ impl SortColumn {
         Ok(Some(SortColumn(scalars)))
     }
 
-    /// Appends the key of a row; false when the document has to tell.
+    /// Appends the key of a row. Returns false if the document must be read.
     fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
-        let kind = self.0.kinds()[row];
-        if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
-            strata_json::write_order(None, spec.descending, key);
-        } else if kind == ShreddedKind::Number as u8 {
-            let Some((double, remainder)) = self.0.number(row) else { return false };
-            strata_json::write_order_double(double, remainder, spec.descending, key);
-        } else if kind == ShreddedKind::Boolean as u8 {
-            strata_json::write_order_boolean(self.0.is_true(row), spec.descending, key);
-        } else if kind == ShreddedKind::String as u8 {
-            let text = self.0.string(row).unwrap_or_default();
-            if spec.denull && text.is_empty() {
-                strata_json::write_order(None, spec.descending, key);
-            } else {
-                strata_json::write_order_string(text, spec.descending, key);
+        match self.0.kinds()[row] {
+            kind::NULL | kind::NOTHING => strata_json::write_order(None, spec.descending, key),
+            kind::NUMBER => {
+                let Some((double, remainder)) = self.0.number(row) else { return false };
+                strata_json::write_order_double(double, remainder, spec.descending, key);
             }
-        } else {
-            return false;
+            kind::BOOLEAN => strata_json::write_order_boolean(self.0.is_true(row), spec.descending, key),
+            kind::STRING => match self.0.string(row).unwrap_or_default() {
+                b"" if spec.denull => strata_json::write_order(None, spec.descending, key),
+                text => strata_json::write_order_string(text, spec.descending, key),
+            },
+            _ => return false,
         }
         true
     }
 
-    /// The string of a row; `None` where there is none, and where the document has to tell.
+    /// The string of a row. `None` for other values.
     pub fn string_at(&self, row: usize) -> Option<&[u8]> {
-        (self.0.kinds()[row] == ShreddedKind::String as u8).then(|| self.0.string(row).unwrap_or_default())
+        (self.0.kinds()[row] == kind::STRING).then(|| self.0.string(row).unwrap_or_default())
     }
 
-    /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
+    /// The order of two rows with the same rank, by their complete values, then by position.
     pub(crate) fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
         let values = self.compare_values(one, self, other);
         if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
     }
 
-    /// The order of two values of one rank, ascending, of which the other may lie in another row group.
+    /// The ascending order of two values with the same rank. The other one can be in another row group.
     pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
-        let kind = self.0.kinds()[one];
-        if kind == ShreddedKind::Number as u8 {
-            let bits = |(double, remainder)| (strata_json::ordered_bits(double), remainder);
-            self.0.number(one).map(bits).cmp(&that.0.number(other).map(bits))
-        } else if kind == ShreddedKind::String as u8 {
-            self.0.string(one).cmp(&that.0.string(other))
-        } else {
-            Ordering::Equal
+        match self.0.kinds()[one] {
+            kind::NUMBER => {
+                let bits = |(double, remainder)| (strata_json::ordered_bits(double), remainder);
+                self.0.number(one).map(bits).cmp(&that.0.number(other).map(bits))
+            }
+            kind::STRING => self.0.string(one).cmp(&that.0.string(other)),
+            _ => Ordering::Equal,
         }
     }
 
-    /// A number for every selected row that orders no worse than its key: rows of a lower rank come first, rows of one
-    /// rank are told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
+    /// A number for every selected row: rows with lower ranks come first, and keys order rows with the same rank.
+    /// `u64::MAX` is for rows that come last, or whose document must be read.
     pub(super) fn ranks(&self, spec: &OrderSpec, selected: &RowSelection) -> Ranks {
         let kinds = self.0.kinds();
         let doubles = self.0.numbers.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
         let mut ranks = vec![u64::MAX; kinds.len()];
-        let is_number = |kind: u8| kind == ShreddedKind::Number as u8 || kind <= ShreddedKind::Nothing as u8;
+        let is_number = |kind: u8| kind == kind::NUMBER || kind <= kind::NOTHING;
         if let Some(doubles) = doubles
             && kinds.iter().fold(true, |all, kind| all & is_number(*kind))
         {
             let rank = |kind: u8, double: f64| {
-                let is_last = kind <= ShreddedKind::Nothing as u8;
-                if is_last { u64::MAX } else { directed(number_rank(double), spec.descending) }
+                if kind <= kind::NOTHING { u64::MAX } else { directed(number_rank(double), spec.descending) }
             };
             match selected {
                 RowSelection::Range(range) => {
@@ -215,25 +204,25 @@ impl SortColumn {
             }
             return Ranks { ranks, undecided: false };
         }
-        let folded = self.0.texts.as_ref().map(TextRanks::of);
-        let exacts = self.0.exacts.as_ref().map(TextRanks::of);
+        let folded = self.0.texts.as_ref().map(TextRanks::new);
+        let exacts = self.0.exacts.as_ref().map(TextRanks::new);
         let mut undecided = false;
         selected.for_each(|row| {
-            let kind = kinds[row];
-            let rank = if kind == ShreddedKind::Number as u8 {
-                doubles.map_or(0, |doubles| number_rank(doubles[row]))
-            } else if kind == ShreddedKind::String as u8 {
-                let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
-                let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row))).unwrap_or_default();
-                if spec.denull && text == 0 && self.0.text(row) == Some(b"") {
+            let rank = match kinds[row] {
+                kind::NUMBER => doubles.map_or(0, |doubles| number_rank(doubles[row])),
+                kind::STRING => {
+                    let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
+                    let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row))).unwrap_or_default();
+                    if spec.denull && text == 0 && self.0.text(row) == Some(b"") {
+                        return;
+                    }
+                    2 << 61 | text >> 3
+                }
+                kind::BOOLEAN => 3 << 61 | u64::from(self.0.is_true(row)),
+                other => {
+                    undecided |= other == kind::LONG_INTEGER;
                     return;
                 }
-                2 << 61 | text >> 3
-            } else if kind == ShreddedKind::Boolean as u8 {
-                3 << 61 | u64::from(self.0.is_true(row))
-            } else {
-                undecided |= kind == ShreddedKind::LongInteger as u8;
-                return;
             };
             ranks[row] = directed(rank, spec.descending);
         });
@@ -241,25 +230,23 @@ impl SortColumn {
     }
 }
 
-/// A rank that no row of a row group is below, by the statistics of its column; 0 where they do not tell. `has_text` is
-/// whether the column holds strings or booleans anywhere.
-pub(super) fn least_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
+/// The minimum rank of a row group. `has_text` is whether the column contains strings or booleans anywhere.
+pub(super) fn min_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
     const NOTHING: i32 = ShreddedKind::Nothing as i32;
     let Some(shredded) = order_column(reader.layout(), &spec.field) else { return 0 };
     let Some((min, max)) = reader.kind_range(row_group, shredded) else { return 0 };
     let numbers = reader.number_range(row_group, shredded);
     match (max, numbers) {
-        // Nothing to sort by.
         (..=NOTHING, _) => u64::MAX,
         (..=STRING, None) if !spec.descending => 2 << 61,
-        // Numbers come first, or there is nothing else.
+        // Numbers come first.
         (NUMBER, Some((least, _))) if !spec.descending => number_rank(least),
         (NUMBER, Some((_, greatest))) if min == NUMBER || !has_text => directed(number_rank(greatest), true),
         _ => 0,
     }
 }
 
-/// The class in the top three bits, then as much of the value as fits.
+/// The class in the top three bits, then the first bits of the value.
 fn number_rank(double: f64) -> u64 {
     1 << 61 | strata_json::ordered_bits(double) >> 3
 }
@@ -268,14 +255,14 @@ fn directed(rank: u64, descending: bool) -> u64 {
     if descending { (4 << 61) - 1 - rank } else { rank }
 }
 
-/// The first eight bytes of texts as numbers that order as they do: computed once per distinct text of a dictionary.
+/// The first eight bytes of texts as ordered numbers, computed once for each distinct text of a dictionary.
 enum TextRanks<'a> {
     Plain(&'a BinaryArray),
     Dictionary { keys: &'a Int32Array, prefixes: Vec<u64> },
 }
 
 impl TextRanks<'_> {
-    fn of(array: &ArrayRef) -> TextRanks<'_> {
+    fn new(array: &ArrayRef) -> TextRanks<'_> {
         match array.as_dictionary_opt::<Int32Type>() {
             Some(dictionary) => {
                 let values = dictionary.values().as_binary::<i32>();
@@ -297,8 +284,8 @@ impl TextRanks<'_> {
 }
 
 pub(super) struct Ranks {
-    /// By row; those of rows that are not selected tell nothing.
+    /// By row. Only the ranks of selected rows are valid.
     pub(super) ranks: Vec<u64>,
-    /// Whether some selected row's document has to tell.
+    /// Whether the document of a selected row must be read.
     pub(super) undecided: bool,
 }

@@ -1,13 +1,12 @@
-//! Which rows of a row group may be among the first of an order.
+//! A filter of rows that cannot be among the first of an order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::scan::row_selection::RowSelection;
 
-/// The worst rank that may still be among the first `k` of an order, over all row groups. It is lowered as ranks come.
+/// The highest rank that may be among the first `k` of an order, over all row groups. Each row group can lower it.
 pub(super) struct TopKThreshold {
     pub(super) k: usize,
-    /// Rows of a higher rank are out.
     rank: AtomicU64,
 }
 
@@ -20,8 +19,7 @@ impl TopKThreshold {
         rank <= self.rank.load(Ordering::Relaxed)
     }
 
-    /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders
-    /// rows of one rank, and no two alike.
+    /// The rows that may be among the first, ascending, at most `k`. `compare` orders rows with the same rank.
     pub(super) fn select(
         &self,
         selected: &RowSelection,
@@ -30,7 +28,7 @@ impl TopKThreshold {
     ) -> Vec<usize> {
         let threshold = self.rank.load(Ordering::Relaxed);
         let mut rows: Vec<usize> = match selected {
-            // Most often, and then without asking row by row for the next one.
+            // The most frequent case, without a virtual call for each row.
             RowSelection::Range(range) => {
                 let ranks = ranks[range.clone()].iter().enumerate();
                 ranks.filter(|(_, rank)| **rank <= threshold).map(|(row, _)| range.start + row).collect()

@@ -1,4 +1,4 @@
-//! The scan of a version as an operator of a plan: row groups worked on several at once, given in order.
+//! The scan of a version as an operator of a plan.
 
 use std::fmt;
 use std::ops::Range;
@@ -31,46 +31,44 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::error::{QueryError, external};
 use crate::operator::in_one_partition;
 use crate::scan::access::Condition;
-use crate::scan::batches::Given;
-use crate::scan::dedup_key::GroupSource;
+use crate::scan::batches::RowGroupOutput;
+use crate::scan::dedup_source::GroupSource;
 use crate::scan::distinct::DistinctFilter;
-use crate::scan::in_flight::{self, Bounds};
-use crate::scan::kept_groups;
-use crate::scan::kept_index::Indexes;
-use crate::scan::kept_order;
+use crate::scan::distinct_cache;
+use crate::scan::hash_index::HashIndexes;
 use crate::scan::keyword_index::KeywordQuestions;
-use crate::scan::metrics::{AccessName, ScanMetrics, timed};
+use crate::scan::metrics::{ScanMetrics, timed};
 use crate::scan::predicate::Predicate;
-use crate::scan::report::ScanUse;
+use crate::scan::report::{AccessName, ScanUse};
+use crate::scan::row_group_scheduler;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::schema::{Computed, GROUP, POSITION};
+use crate::scan::sort_index;
 use crate::scan::sort_key::OrderSpec;
 use crate::scan::spec::ScanSpec;
 use crate::scan::top_k::TopKThreshold;
 use crate::tenants::SharedMemory;
 
-/// Entities that are selected with predicates are found in a kept order if at least so many times as many are selected
-/// as are wanted, and no fewer than [`FEW`].
-const FOUND_IN: usize = 4;
+/// A sort index is used for selected entities if they are at least this many, and at least this many times as many as
+/// are needed. Otherwise sorting them is faster.
+const MIN_SELECTED: usize = 4_096;
+const MIN_SELECTED_FACTOR: usize = 4;
 
-/// See [`FOUND_IN`].
-const FEW: usize = 4_096;
+/// Positions that are processed between two yields.
+const YIELD_EVERY_POSITIONS: usize = 1 << 16;
 
-/// Positions that are looked at between two points of giving way.
-const STRETCH: usize = 1 << 16;
-
-/// A scan of one version. One partition, in order of position.
+/// A scan of a version. It has one partition, ordered by position.
 #[derive(Clone)]
 pub struct VersionScan {
     pub(super) spec: ScanSpec,
     pub(super) threads: usize,
     properties: Arc<PlanProperties>,
-    /// Rows, bytes and time; what only a scan does is in those of its spec.
+    /// Rows, bytes and time. The other metrics are in the spec.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl VersionScan {
-    /// A scan that gives `schema`'s columns of the entities that match all predicates.
+    /// A scan that returns the columns of `schema` of the entities that match all predicates.
     pub(crate) fn new(
         reader: VersionReader,
         schema: SchemaRef,
@@ -91,8 +89,8 @@ impl VersionScan {
         let spec = ScanSpec {
             range: 0..reader.entity_count(),
             part: None,
-            keywords: KeywordQuestions::of(&reader, &predicates).map(Arc::new),
-            indexes: Indexes::default(),
+            keywords: KeywordQuestions::new(&reader, &predicates).map(Arc::new),
+            indexes: HashIndexes::default(),
             reader,
             schema,
             metrics: Arc::new(ScanMetrics::new(&predicates)),
@@ -113,19 +111,19 @@ impl VersionScan {
         scan
     }
 
-    /// The same scan without rows that cannot be among the first `k` of the order; others may be there, too.
+    /// The same scan, which can leave out rows that are not among the first `k` of the order.
     pub(crate) fn with_top_k(&self, k: usize) -> VersionScan {
         self.changed(|spec| spec.threshold = spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k))))
     }
 
-    /// The same scan without rows that are not the first of their group; others may be there, too.
+    /// The same scan, which can leave out rows that are not the first of their group.
     pub(crate) fn with_distinct(&self) -> VersionScan {
         self.changed(|spec| spec.distinct = spec.computed.group.is_some())
     }
 
-    /// The same scan of these positions in these row groups, ascending. It shares no metrics and no threshold, and uses
-    /// nothing that is kept of the whole version.
-    pub(super) fn looking_at(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
+    /// A partial scan of these positions in these row groups, ascending, with its own metrics and threshold. It does
+    /// not use cached indexes of the whole version.
+    pub(super) fn with_row_groups(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
         let scan = self.changed(|spec| {
             spec.range = range;
             spec.part = Some(part);
@@ -135,12 +133,12 @@ impl VersionScan {
         VersionScan { metrics: ExecutionPlanMetricsSet::new(), ..scan }
     }
 
-    /// Most entities that it gives, where it ends early.
+    /// The number of entities after which the scan ends.
     pub fn most(&self) -> Option<usize> {
         self.spec.fetch
     }
 
-    /// The plan that gives the rows of this scan from the `skip`-th on, `fetch` at most.
+    /// A plan that skips rows of this scan and returns at most `fetch` others.
     pub(crate) fn with_limit(&self, skip: usize, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
         let mut scan = self.clone();
         let spec = &mut scan.spec;
@@ -209,14 +207,15 @@ impl ExecutionPlan for VersionScan {
             return internal_err!("VersionScan has only one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        let (spec, wanted) = self.spec.reading_ahead();
+        let wanted = self.spec.wanted();
+        let reader = self.spec.reader.reading_ahead(wanted.clone());
         let running = Running {
-            spec,
+            spec: ScanSpec { reader, ..self.spec.clone() },
             wanted: Arc::new(wanted),
             threads: self.threads,
             time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
-            shared_memory: SharedMemory::of(&context, "hash index"),
+            shared_memory: SharedMemory::register(&context, "hash index"),
         };
         let batches = futures::stream::once(running.batches()).try_flatten();
         let fetch = self.spec.fetch;
@@ -229,7 +228,7 @@ impl ExecutionPlan for VersionScan {
             given += rows;
             (batch.slice(0, rows).record_output(&measured), fetch.is_some_and(|fetch| given >= fetch))
         });
-        // Ends with the batch that fills the fetch, without asking for another.
+        // Ends with the batch that completes the fetch, without polling again.
         let batches = futures::stream::unfold(Some(Box::pin(batches)), |stream| async move {
             let mut stream = stream?;
             match stream.next().await? {
@@ -256,25 +255,23 @@ impl ExecutionPlan for VersionScan {
 }
 
 struct Running {
-    /// Its reader fetches ahead what is wanted.
     spec: ScanSpec,
     wanted: Arc<Wanted>,
     threads: usize,
     time: Time,
     memory: MemoryReservation,
-    /// For what is made for all.
+    /// For indexes that all tenants use. No tenant is charged.
     shared_memory: MemoryReservation,
 }
 
-type Batches = BoxStream<'static, Result<Given>>;
+type Batches = BoxStream<'static, Result<RowGroupOutput>>;
 
 impl Running {
-    /// What the scan gives: from what is kept of the version, if that tells, and else from its row groups.
+    /// The rows of the scan, from cached indexes if they contain them, otherwise from row groups.
     async fn batches(mut self) -> Result<Batches> {
-        // What is kept is of the whole version. Keys that are read off it order entities among themselves, not among
-        // those of other nodes.
+        // Keys from cached indexes are comparable only on this node, so partial scans do not use them.
         if self.spec.part.is_none() {
-            self.ask_indexes().await;
+            self.probe_hash_indexes().await;
             if let Some(batches) = Box::pin(self.first_of_groups()).await? {
                 return Ok(batches);
             }
@@ -287,35 +284,36 @@ impl Running {
             self.spec.group_source = Some(Arc::new(source));
         }
         let row_groups = self.spec.best_first().await;
-        let work = |spec: Arc<ScanSpec>, row_group, least_rank| async move {
-            if spec.is_beyond_threshold(row_group, least_rank) {
-                return Ok(Given::default());
+        let work = |spec: Arc<ScanSpec>, row_group, min_rank| async move {
+            if spec.is_beyond_threshold(row_group, min_rank) {
+                return Ok(RowGroupOutput::default());
             }
             spec.row_group(row_group).await
         };
         Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |given| given.entities, work))
     }
 
-    async fn ask_indexes(&mut self) {
+    async fn probe_hash_indexes(&mut self) {
         let spec = &mut self.spec;
-        spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
+        spec.indexes = HashIndexes::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
         if let Some(candidates) = &spec.indexes.candidates {
             spec.metrics.record(|scan| {
-                let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.are_of(*number));
+                let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.include(*number));
                 used.for_each(|(_, used)| used.access = AccessName::HashIndex);
             });
         }
     }
 
-    /// Decides where the keys of groups come from. Gives the first entities of all groups, where they are kept.
+    /// Decides where the keys of groups come from. Returns the first entities of all groups, if the cache contains
+    /// them.
     async fn first_of_groups(&mut self) -> Result<Option<Batches>> {
         let Some(groups) = self.spec.computed.group.clone().filter(|_| self.spec.gives(GROUP)) else {
             return Ok(None);
         };
-        let keeps = self.spec.finds_all_firsts();
-        if keeps && let Some(firsts) = kept_groups::kept_firsts(&self.spec.reader, &groups).await {
+        let finds_all = self.spec.finds_all_firsts();
+        if finds_all && let Some(firsts) = distinct_cache::lookup(&self.spec.reader, &groups).await {
             let _ = self.spec.metrics.group_source.set(AccessName::KeptSet);
-            return Ok(Some(self.given(firsts)));
+            return Ok(Some(self.first_entities(firsts)));
         }
         let open = async {
             let may_read = self.spec.may_read_for_codes().await?;
@@ -325,18 +323,13 @@ impl Running {
         let _ = self.spec.metrics.group_source.set(source.source());
         self.spec.group_source = Some(source.clone());
         let codes = source.codes();
-        if keeps {
+        if finds_all {
             let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
-            let keys = self.on_row_groups(
-                row_groups,
-                false,
-                |_| 0,
-                |spec, row_group, ()| async move { spec.all_keys(row_group).await },
-            );
-            let keys = keys.map_err(out_of_engine);
-            let found = kept_groups::build_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
+            let all_keys = |spec: Arc<ScanSpec>, row_group, ()| async move { spec.all_keys(row_group).await };
+            let keys = self.on_row_groups(row_groups, false, |_| 0, all_keys).map_err(storage_error);
+            let found = distinct_cache::build(&self.spec.reader, &groups, codes, keys, &self.memory);
             if let Some(firsts) = found.await.map_err(external)? {
-                return Ok(Some(self.given(firsts)));
+                return Ok(Some(self.first_entities(firsts)));
             }
         }
         if self.spec.distinct
@@ -347,16 +340,16 @@ impl Running {
         Ok(None)
     }
 
-    /// The first entities of groups, in the order of their positions.
-    fn given(&self, firsts: Arc<Firsts>) -> Batches {
+    /// The first entities of groups, by position.
+    fn first_entities(&self, firsts: Arc<Firsts>) -> Batches {
         let spec = self.spec.clone();
         let entities = usize::try_from(spec.reader.entity_count()).unwrap_or(usize::MAX);
-        spec.metrics.distinct.add(entities, firsts.count());
-        let batches = futures::stream::iter((0..entities).step_by(STRETCH)).then(move |start| {
-            let batch = spec.known(&firsts.within(start..start.saturating_add(STRETCH)), start);
+        spec.metrics.distinct.add(entities - firsts.count());
+        let batches = futures::stream::iter((0..entities).step_by(YIELD_EVERY_POSITIONS)).then(move |start| {
+            let batch = spec.known(&firsts.within(start..start.saturating_add(YIELD_EVERY_POSITIONS)), start);
             async move {
                 tokio::task::yield_now().await;
-                batch.map(Given::from)
+                batch.map(RowGroupOutput::from)
             }
         });
         batches.boxed()
@@ -370,35 +363,33 @@ impl Running {
         }
         let k = threshold.k;
         if spec.is_whole() {
-            let Some(kept) = Box::pin(self.built_order(order)).await? else { return Ok(None) };
-            spec.metrics.top_k.add(kept.count(), k.min(kept.count()));
-            return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
+            let Some(index) = Box::pin(self.built_order(order)).await? else { return Ok(None) };
+            spec.metrics.top_k.add(index.count().saturating_sub(k));
+            return Ok(Some(self.in_order(OrderCursor::new(index, order.descending), k, None)));
         }
-        // None is made here. Conditions are tested on all entities whether there is an order or not; it would only save
-        // the ranks of those selected, and making it ranks and sorts all of them.
-        let Some(kept) = kept_order::kept_order(&spec.reader, order).await.hit() else { return Ok(None) };
+        // It is not worthwhile to build an index here, because the conditions must be evaluated anyway.
+        let Some(index) = sort_index::lookup(&spec.reader, order).await.hit() else { return Ok(None) };
         let reserved = self.memory.new_empty();
-        if reserved.try_grow(kept.count() / 8 + 1).is_err() {
+        if reserved.try_grow(index.count() / 8 + 1).is_err() {
             return Ok(None);
         }
         let row_groups = spec.row_groups_left().into_iter().map(|row_group| (row_group, ()));
         let select =
             |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
         let mut selections = self.on_row_groups(row_groups, false, |_| 0, select);
-        let mut bits = BooleanBufferBuilder::new(kept.count());
+        let mut bits = BooleanBufferBuilder::new(index.count());
         while let Some((row_group, selection)) = selections.try_next().await? {
             let first = spec.reader.row_groups()[row_group].first as usize;
             bits.append_n(first.saturating_sub(bits.len()), false);
             selection.append_to(&mut bits, spec.reader.row_groups()[row_group].rows);
         }
-        bits.append_n(kept.count().saturating_sub(bits.len()), false);
+        bits.append_n(index.count().saturating_sub(bits.len()), false);
         let bits = bits.build();
         let selected = bits.count_set_bits();
-        if selected >= FEW.max(k.saturating_mul(FOUND_IN)) {
-            spec.metrics.top_k.add(selected, k);
-            return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, Some((bits, reserved)))));
+        if selected >= MIN_SELECTED.max(k.saturating_mul(MIN_SELECTED_FACTOR)) {
+            spec.metrics.top_k.add(selected - k);
+            return Ok(Some(self.in_order(OrderCursor::new(index, order.descending), k, Some((bits, reserved)))));
         }
-        // Where few are selected, they are sorted sooner than they are found among all.
         let rows_of = |row_group: usize| {
             let group = spec.reader.row_groups()[row_group];
             (row_group, bits.slice(group.first as usize, group.rows))
@@ -411,80 +402,77 @@ impl Running {
         Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |given| given.entities, batches)))
     }
 
-    /// The order that serves a sort, built if the cache does not contain it.
+    /// The sort index, built if the cache does not contain it.
     async fn built_order(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnOrder>>> {
         let reader = &self.spec.reader;
-        match kept_order::kept_order(reader, order).await {
+        match sort_index::lookup(reader, order).await {
             AuxLookup::Miss => {}
             found => return Ok(found.hit()),
         }
         let by = Arc::new(order.clone());
         let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
-        let columns = self.on_row_groups(
-            row_groups,
-            false,
-            |_| 0,
-            move |spec, row_group, ()| {
-                let by = by.clone();
-                async move { kept_order::ranked_column(&spec.reader, row_group, &by).await.map_err(external) }
-            },
-        );
-        let columns = columns.map_err(out_of_engine).boxed();
-        Ok(kept_order::build(reader, order, columns, &self.memory, &self.time).await.map_err(external)?.hit())
+        let ranked_column = move |spec: Arc<ScanSpec>, row_group, ()| {
+            let by = by.clone();
+            async move { sort_index::ranked_column(&spec.reader, row_group, &by).await.map_err(external) }
+        };
+        let columns = self.on_row_groups(row_groups, false, |_| 0, ranked_column).map_err(storage_error).boxed();
+        Ok(sort_index::build(reader, order, columns, &self.memory, &self.time).await.map_err(external)?.hit())
     }
 
-    /// The first `k` of an order, or the first `k` of it that are selected.
+    /// The first `k` of an order, or its first `k` selected entities.
     fn in_order(&self, cursor: OrderCursor, k: usize, selected: Option<(BooleanBuffer, MemoryReservation)>) -> Batches {
         let _ = self.spec.metrics.order_source.set(AccessName::KeptOrder);
         let spec = self.spec.clone();
-        let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, given)| {
-            let step = if selected.is_some() { STRETCH } else { STRETCH.min(k - given) };
-            let mut looked_at = 0;
-            let positions = cursor.by_ref().take(step).inspect(|_| looked_at += 1);
+        let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, before)| {
+            let step = if selected.is_some() { YIELD_EVERY_POSITIONS } else { YIELD_EVERY_POSITIONS.min(k - before) };
+            let mut visited = 0;
+            let positions = cursor.by_ref().take(step).inspect(|_| visited += 1);
             let is_selected = |position: &u32| match &selected {
                 Some((bits, _)) => bits.value(*position as usize),
                 None => true,
             };
-            let positions: Vec<u64> = positions.filter(is_selected).take(k - given).map(u64::from).collect();
-            let batch = (looked_at > 0).then(|| spec.known(&positions, given));
+            let positions: Vec<u64> = positions.filter(is_selected).take(k - before).map(u64::from).collect();
+            let batch = (visited > 0).then(|| spec.known(&positions, before));
             async move {
                 tokio::task::yield_now().await;
-                let given = given + positions.len();
-                batch.map(|batch| Ok((Given::from(batch?), (cursor, given)))).transpose()
+                let count = before + positions.len();
+                batch.map(|batch| Ok((RowGroupOutput::from(batch?), (cursor, count)))).transpose()
             }
         });
         batches.boxed()
     }
 
-    /// Runs work on row groups, on several at once, and gives what it gives in their order. `found` tells how many
-    /// entities of those that the scan gives an outcome holds.
+    /// Runs work on several row groups and returns the results in order. `found` counts the entities of a result.
     fn on_row_groups<I, T, F>(
         &self,
-        row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + Unpin + 'static,
+        row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
         is_cheap: bool,
         found: fn(&T) -> usize,
-        work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + Unpin + 'static,
+        work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + 'static,
     ) -> BoxStream<'static, Result<T>>
     where
-        I: Send + Unpin + 'static,
+        I: Send + 'static,
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if alone { 1 } else { self.threads };
-        // Of an order, the best row groups rule out the others; with predicates, nobody knows how many it takes.
+        // The best row groups of an order exclude the others. With predicates, their number is unknown.
         let threshold = self.spec.threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
-        let most = self.spec.fetch.or(threshold.map(|threshold| threshold.k));
-        let shared = in_flight::Shared::new(Bounds { threads, wanted: most });
-        let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
-        let (sizes, wanted) = (spec.clone(), self.wanted.clone());
+        let entities = self.spec.fetch.or(threshold.map(|threshold| threshold.k));
+        let shared = row_group_scheduler::Shared::new(threads, entities);
+        let spec = Arc::new(self.spec.clone());
+        let time = self.time.clone();
+        let sizes = spec.clone();
+        let wanted = self.wanted.clone();
         let row_groups = row_groups.map(move |(row_group, input)| {
             let bytes = sizes.row_group_bytes(row_group, &wanted);
             ((row_group, input), bytes)
         });
-        let worked = in_flight::in_order(shared.clone(), row_groups, move |(row_group, input), progress| {
-            let (time, reader) = (time.clone(), spec.reader.clone());
-            // In a box: it is large, and moves several times until it is polled.
+        let worked = row_group_scheduler::in_order(shared.clone(), row_groups, move |(row_group, input), progress| {
+            let time = time.clone();
+            let reader = spec.reader.clone();
+            // Boxed, because it is large and moves several times.
             let work = Box::pin(work(spec.clone(), row_group, input));
             let work = async move {
                 let work = async {
@@ -499,7 +487,7 @@ impl Running {
                 if alone {
                     return work.await;
                 }
-                // Dropped when the query ends early, which stops the work.
+                // Stops the work if the query ends early.
                 let task = tokio::spawn(work);
                 AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
             }
@@ -508,7 +496,7 @@ impl Running {
     }
 }
 
-fn out_of_engine(error: DataFusionError) -> StorageError {
+fn storage_error(error: DataFusionError) -> StorageError {
     match QueryError::from(error) {
         QueryError::Storage(error) => error,
         _ => StorageError::Worker,

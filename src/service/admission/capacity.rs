@@ -27,12 +27,12 @@ impl Capacity {
     }
 
     pub(crate) fn of(&self, principal: Principal) -> Capacity {
-        let engine = self.engine.of(self.hasher.hash(principal));
+        let engine = self.engine.for_tenant(self.hasher.hash(principal));
         Capacity { engine, admission: self.admission.of(principal), ..self.clone() }
     }
 
     pub(crate) fn at(&self, priority: Priority) -> Capacity {
-        Capacity { engine: self.engine.at(priority), ..self.clone() }
+        Capacity { engine: self.engine.with_priority(priority), ..self.clone() }
     }
 
     /// The same for work that no client waits for: all of it has the lowest priority.
@@ -41,7 +41,7 @@ impl Capacity {
     }
 
     pub(crate) fn engine_for(&self, weight: Weight) -> Engine {
-        self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
+        self.engine.with_priority(if self.in_background { Priority::Long } else { weight.priority() })
     }
 
     /// Charges a whole body for its size, unless it is small. `foreseen` is what was charged for the estimate.

@@ -115,7 +115,7 @@ impl Datasets {
         index: &IndexSettings,
         permit: &RefreshPermit,
     ) -> Result<Option<WrittenFile>, RefreshError> {
-        let engine = self.engine.at(Weight::Heavy.priority());
+        let engine = self.engine.with_priority(Weight::Heavy.priority());
         let (list, slots, index) = (reader.clone(), slots.clone(), index.clone());
         let planning = engine.spawn(async move {
             let limits = (&EditLimits::default(), ROW_GROUP_ROWS);
@@ -154,7 +154,7 @@ impl Datasets {
         permit: RefreshPermit,
     ) -> Result<PushedEntities, RefreshError> {
         let (blocks, mut received) = mpsc::channel(AHEAD);
-        let reading = self.engine.at(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
+        let reading = self.engine.with_priority(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
         let (mut spool, held) = (self.refreshes.ingest.spool(owner)?, permit.clone());
         let spooling = on_thread("edit", move || {
             let _permit = held;

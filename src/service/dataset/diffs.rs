@@ -317,7 +317,9 @@ impl Diffs {
                     return Ok(kept);
                 }
                 let _permit = capacity.admission.diff().await?;
-                let diff = diff::compare(&capacity.engine.at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
+                let diff =
+                    diff::compare(&capacity.engine.with_priority(Priority::Heavy), v1, v2, DiffBounds::default())
+                        .await?;
                 Ok::<_, ReadError>(diffs.keep(key, diff).await)
             }
             .boxed()

@@ -185,7 +185,7 @@ impl Reads {
         let weight = Weight::of(reader.layout().document_bytes, &self.config.query);
         let _permit = capacity.admission.query(weight).await?;
         let (reader, reshapes) = (reader.clone(), reshapes(request));
-        let searching = capacity.engine.at(weight.priority()).spawn(async move {
+        let searching = capacity.engine.with_priority(weight.priority()).spawn(async move {
             let mut search = Search::new(reshapes, undecided);
             for row_group in 0..reader.row_groups().len() {
                 for page in 0..reader.page_count(row_group) {

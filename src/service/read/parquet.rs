@@ -194,15 +194,9 @@ pub(crate) async fn body(
         (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
     let place = capacity.admission.stream().await?;
-    let (writer, batches) = match types {
-        None => (ParquetStream::try_new(&columns, row_group_bytes), Batches::new(columns.clone())),
-        Some(types) => {
-            let rows = typed_rows(&source, row_group_bytes);
-            let writer = ParquetStream::typed(&columns, types.clone(), row_group_bytes, rows);
-            (writer, Batches::typed(columns.clone(), types))
-        }
-    };
-    let mut writer = writer.map_err(failed)?;
+    let rows = types.as_ref().map_or(usize::MAX, |_| typed_rows(&source, row_group_bytes));
+    let mut writer = ParquetStream::try_new(&columns, types.clone(), row_group_bytes, rows).map_err(failed)?;
+    let batches = Batches::new(columns.clone(), types);
     // What is begun waits for no more than a row group: the footer stays until the end, and grows with each.
     let footer_bytes = ParquetStream::footer_bytes(&columns);
     let row_group_footer_bytes = footer_bytes + writer.most_index_bytes(&columns);

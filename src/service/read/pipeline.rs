@@ -348,7 +348,7 @@ impl<'a> ReadRun<'a> {
         let ReadPlan { reader, weight, spent, match_count } = plan;
         let permit = self.capacity.admission.query(weight).await?;
         let engine = self.capacity.engine_for(weight);
-        let selecting = engine.after(spent);
+        let selecting = engine.with_elapsed(spent);
         let outcome = match &mut self.observer {
             None => selecting.select(reader.clone(), self.request.clone()).await?,
             Some(observer) => {

@@ -1,14 +1,14 @@
-//! Documents in an order that is not the file's, by way of the disk.
+//! An external bucket sort of documents, for selections in another order than the file.
 //!
-//! Fetching single documents decodes a page for each. That is right for a few, and for versions whose documents the
-//! cache holds; a sorted export of everything else would decode each page hundreds of times. Here every page is decoded
-//! once, in the file's order, and what is selected of it is spilled in buckets of neighbouring places of the answer; a
-//! bucket fits in memory and is put in order when its turn comes. So each document is read, written and read once, in
-//! runs long enough for a disk, and an answer may be gone through twice.
+//! Fetching single documents decodes a page for each. That is right for a few documents, and for cached versions, but a
+//! sorted export would decode each page hundreds of times. Instead, each page is decoded once, in the order of the
+//! file, and its selected documents are spilled into buckets of neighboring ordinals (an ordinal is an index of the
+//! selection). A bucket fits in memory and is sorted when it is needed. So each document is read, written and read
+//! once, in long runs, and a response can be read twice.
 //!
-//! Buckets are cut before the sizes of their documents are known, by the mean. So that large documents beside each
-//! other take no more memory than others, a stretch of the file ends where it has as many bytes as there is memory for,
-//! and of a bucket with more bytes than that, documents are read one by one.
+//! The mean size of a document determines the number of documents in a bucket. To limit the memory for large documents,
+//! a stretch of the file ends when its bytes reach the memory limit, and the documents of larger buckets are read one
+//! by one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,107 +28,108 @@ use crate::error::not_spilled;
 use crate::fetch::pages::Pages;
 use crate::{Engine, QueryError};
 
-/// Minimum bytes of a run: what is read of one bucket in one go.
-const RUN_BYTES: u64 = 16 << 10;
+/// Minimum bytes of a run of a bucket.
+const MIN_RUN_BYTES: u64 = 16 << 10;
 
 /// Minimum and maximum bytes of a bucket.
 const BUCKET_BYTES: Range<u64> = 1 << 20..64 << 20;
 
-/// Of the memory that a query may have, one part in so many is for buckets. What encodes the documents afterwards needs
-/// most of the rest where memory is short, as a row group of Parquet does.
-const SHARE: u64 = 8;
+/// The part of a query's memory for buckets. The encoder may need most of the rest.
+const MEMORY_DIVISOR: u64 = 8;
 
-/// Buckets kept in memory: those of the units that are worked on.
-const BUCKETS_KEPT: usize = 2;
+/// Buckets in memory: those of the units that are being encoded.
+const CACHED_BUCKETS: usize = 2;
 
-/// Before each document: its place as eight bytes, its length as four, both little-endian.
+/// Before each document: its ordinal in eight bytes and its length in four bytes, both little-endian.
 const HEADER_BYTES: usize = 12;
 
-pub(super) struct Reordered {
+pub(super) struct ExternalOrder {
     file: File,
-    /// Keeps the file, and its part of the bytes that may be spilled.
+    /// Owns the file and its reserved disk space.
     _spill: Arc<dyn SpillFile>,
     bounds: Bounds,
-    /// Per bucket, where its parts lie.
     buckets: Vec<Vec<Range<u64>>>,
     loaded: Mutex<VecDeque<(usize, Arc<Bucket>)>>,
     _reservation: MemoryReservation,
 }
 
 struct Bucket {
-    /// Its bytes; `None` where they are too many.
+    /// `None` if the bucket is too large.
     bytes: Option<Vec<u8>>,
-    /// Where each document lies in them, or else in the file, by place from the bucket's first.
+    /// The range of each document in `bytes`, or in the file, by ordinal.
     documents: Vec<Range<u64>>,
 }
 
 #[derive(Clone, Copy)]
 struct Bounds {
-    places_per_bucket: usize,
-    /// Bytes of a stretch, and of a bucket that is read in one go.
-    most_bytes: usize,
+    documents_per_bucket: usize,
+    /// Maximum bytes of a stretch, and of a bucket in memory.
+    max_bytes: usize,
+    /// Stretches that are read at once.
     stretches: usize,
 }
 
-/// A position of the file and its place in the answer.
-type Placed = (u64, u64);
+/// A selected position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Selected {
+    position: u64,
+    ordinal: u64,
+}
 
-/// Documents of one stretch of the file, sorted by place.
+/// Documents of a stretch of the file, sorted by ordinal.
 struct Stretch {
     bytes: Vec<u8>,
-    /// Per bucket that has any: where its documents end.
+    /// The buckets of the documents, and where the documents of each bucket end.
     ends: Vec<(usize, usize)>,
-    /// What follows the last one, of those that were asked for.
+    /// The first requested position after the stretch.
     next: usize,
-    /// For a document that has more bytes than a stretch may.
+    /// For a document that exceeds the limit of a stretch.
     _memory: Option<MemoryReservation>,
 }
 
-impl Reordered {
-    /// Spills the documents at `positions`, which are in the order of the answer.
-    ///
-    /// Takes memory for the positions and for a few stretches and buckets from the engine's pool, and disk for all the
-    /// documents from what may be spilled.
+impl ExternalOrder {
+    /// Spills the documents at `positions`, which are in the order of the response.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] when the pool or the disk
-    /// has no room, others when the version cannot be read.
+    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] if there is not enough
+    /// memory or spill space, others if the version cannot be read.
     pub(super) async fn spill(
         engine: &Engine,
         reader: &VersionReader,
         positions: &[u64],
-    ) -> Result<Reordered, QueryError> {
+    ) -> Result<ExternalOrder, QueryError> {
         let layout = reader.layout();
         let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1) + HEADER_BYTES as u64;
         let total = mean * positions.len() as u64;
-        let wanted = (total.saturating_mul(RUN_BYTES)).isqrt().clamp(BUCKET_BYTES.start, BUCKET_BYTES.end);
+        let wanted = (total.saturating_mul(MIN_RUN_BYTES)).isqrt().clamp(BUCKET_BYTES.start, BUCKET_BYTES.end);
         let runtime = engine.context().runtime_env();
         let reservation = MemoryConsumer::new("sorted documents").register(&runtime.memory_pool);
         reservation.try_grow(size_of_val(positions) * 2)?;
-        let most_bytes = engine.most_memory_bytes() / SHARE;
-        let (bucket_bytes, stretches_at_once) = reserve(&reservation, wanted, engine.threads(), most_bytes)?;
+        let max_bytes = engine.most_memory_bytes() / MEMORY_DIVISOR;
+        let (bucket_bytes, stretches_at_once) = reserve(&reservation, wanted, engine.threads(), max_bytes)?;
         let bounds = Bounds {
-            places_per_bucket: (bucket_bytes / mean).max(1) as usize,
-            // Sizes vary: most buckets that are somewhat larger than the mean are whole, too.
-            most_bytes: (bucket_bytes + bucket_bytes / 2) as usize,
+            documents_per_bucket: (bucket_bytes / mean).max(1) as usize,
+            // Sizes vary: most buckets should fit in memory.
+            max_bytes: (bucket_bytes + bucket_bytes / 2) as usize,
             stretches: stretches_at_once,
         };
 
-        let mut placed: Vec<Placed> = positions.iter().copied().zip(0..).collect();
-        placed.sort_unstable();
+        let with_ordinal = |(&position, ordinal)| Selected { position, ordinal };
+        let mut selected: Vec<Selected> = positions.iter().zip(0..).map(with_ordinal).collect();
+        selected.sort_unstable();
         let limit_bytes = engine.most_spilled_bytes();
         let spill = runtime.disk_manager.create_tmp_file("sorted documents")?;
         let mut writer = spill.open_writer()?;
-        let mut buckets = vec![Vec::new(); positions.len().div_ceil(bounds.places_per_bucket)];
+        let mut buckets = vec![Vec::new(); positions.len().div_ceil(bounds.documents_per_bucket)];
         let mut offset = 0;
-        let mut stretches = stretches(engine, reader, placed, bounds);
+        let mut stretches = stretches(engine, reader, selected, bounds);
         while let Some(stretch) = stretches.try_next().await? {
             // Lists grow by doubling.
             reservation.try_grow(stretch.ends.len() * size_of::<Range<u64>>() * 2)?;
             let needed = offset + stretch.bytes.len() as u64;
             writer.write_all(&stretch.bytes).map_err(|error| {
                 match QueryError::from(not_spilled("sorted documents", error)) {
-                    // No other time helps.
+                    // It would fail again.
                     QueryError::OutOfDisk(_) if needed > limit_bytes => QueryError::TooMuchDisk { limit_bytes },
                     error => error,
                 }
@@ -146,54 +147,53 @@ impl Reordered {
         let path = spill.path().ok_or_else(|| resources_datafusion_err!("the spill file has no path"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let loaded = Mutex::new(VecDeque::new());
-        Ok(Reordered { file, _spill: spill, bounds, buckets, loaded, _reservation: reservation })
+        Ok(ExternalOrder { file, _spill: spill, bounds, buckets, loaded, _reservation: reservation })
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.buckets.iter().map(|runs| length(runs)).sum()
+        self.buckets.iter().map(|runs| total_bytes(runs)).sum()
     }
 
-    /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last
-    /// one.
+    /// Calls `each` with the documents, in order, until it breaks. Returns the ordinal after the last call.
     pub(super) async fn for_each(
         &self,
-        places: Range<u64>,
+        ordinals: Range<u64>,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<u64, StorageError> {
-        let mut place = places.start;
-        let mut alone = Vec::new();
-        while place < places.end {
+        let mut next = ordinals.start;
+        let mut single = Vec::new();
+        while next < ordinals.end {
             tokio::task::consume_budget().await;
-            let step = self.bounds.places_per_bucket as u64;
-            let first = place / step * step;
-            let bucket = self.bucket((place / step) as usize)?;
-            let end = places.end.min(first + step);
-            for document in &bucket.documents[(place - first) as usize..(end - first) as usize] {
-                place += 1;
+            let step = self.bounds.documents_per_bucket as u64;
+            let first = next / step * step;
+            let bucket = self.bucket((next / step) as usize)?;
+            let end = ordinals.end.min(first + step);
+            for document in &bucket.documents[(next - first) as usize..(end - first) as usize] {
+                next += 1;
                 let document = match &bucket.bytes {
                     Some(bytes) => &bytes[document.start as usize..document.end as usize],
                     None => {
                         tokio::task::consume_budget().await;
-                        alone.resize((document.end - document.start) as usize, 0);
-                        self.file.read_exact_at(&mut alone, document.start)?;
-                        &alone
+                        single.resize((document.end - document.start) as usize, 0);
+                        self.file.read_exact_at(&mut single, document.start)?;
+                        &single
                     }
                 };
                 if each(document).is_break() {
-                    return Ok(place);
+                    return Ok(next);
                 }
             }
         }
-        Ok(place)
+        Ok(next)
     }
 
-    /// A bucket, read when it is none of the last ones. Who else wants one waits: most likely it is this one.
+    /// Reads a bucket under the lock, because other threads most likely need the same one.
     fn bucket(&self, number: usize) -> Result<Arc<Bucket>, StorageError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bucket)) = loaded.iter().find(|(other, _)| *other == number) {
             return Ok(bucket.clone());
         }
-        loaded.truncate(BUCKETS_KEPT - 1);
+        loaded.truncate(CACHED_BUCKETS - 1);
         let bucket = Arc::new(self.read(number)?);
         loaded.push_front((number, bucket.clone()));
         Ok(bucket)
@@ -201,73 +201,65 @@ impl Reordered {
 
     fn read(&self, number: usize) -> Result<Bucket, StorageError> {
         let runs = self.buckets.get(number).map_or(&[][..], Vec::as_slice);
-        if length(runs) > self.bounds.most_bytes as u64 {
-            return self.locate(runs);
-        }
-        let mut bytes = vec![0; length(runs) as usize];
-        let mut rest = &mut bytes[..];
-        for run in runs {
-            let (part, after) = rest.split_at_mut((run.end - run.start) as usize);
-            self.file.read_exact_at(part, run.start)?;
-            rest = after;
-        }
-        let mut documents = Vec::new();
-        let mut at = 0;
-        while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-            let (place, length) = parse_header(header);
-            let start = (at + HEADER_BYTES) as u64;
-            documents.push((place, start..start + length));
-            at += HEADER_BYTES + length as usize;
-        }
-        Ok(Bucket { bytes: Some(bytes), documents: by_place(documents) })
-    }
-
-    fn locate(&self, runs: &[Range<u64>]) -> Result<Bucket, StorageError> {
+        let bucket_bytes = total_bytes(runs);
+        let bytes = match bucket_bytes > self.bounds.max_bytes as u64 {
+            true => None,
+            false => {
+                let mut bytes = vec![0; bucket_bytes as usize];
+                let mut rest = &mut bytes[..];
+                for run in runs {
+                    let (part, after) = rest.split_at_mut((run.end - run.start) as usize);
+                    self.file.read_exact_at(part, run.start)?;
+                    rest = after;
+                }
+                Some(bytes)
+            }
+        };
+        let whole = [0..bucket_bytes];
         let mut documents = Vec::new();
         let mut header = [0; HEADER_BYTES];
-        for run in runs {
-            let mut at = run.start;
-            while at < run.end {
-                self.file.read_exact_at(&mut header, at)?;
-                let (place, length) = parse_header(&header);
-                let start = at + HEADER_BYTES as u64;
-                at = start + length;
-                documents.push((place, start..at));
+        for run in if bytes.is_some() { &whole[..] } else { runs } {
+            let mut next = run.start;
+            while next < run.end {
+                match &bytes {
+                    Some(bytes) => header.copy_from_slice(&bytes[next as usize..][..HEADER_BYTES]),
+                    None => self.file.read_exact_at(&mut header, next)?,
+                }
+                let (ordinal, length) = parse_header(&header);
+                let start = next + HEADER_BYTES as u64;
+                next = start + length;
+                documents.push((ordinal, start..next));
             }
         }
-        Ok(Bucket { bytes: None, documents: by_place(documents) })
+        documents.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+        Ok(Bucket { bytes, documents: documents.into_iter().map(|(_, document)| document).collect() })
     }
 }
 
-fn length(runs: &[Range<u64>]) -> u64 {
+fn total_bytes(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
 fn parse_header(header: &[u8; HEADER_BYTES]) -> (u64, u64) {
-    let (place, length) = header.split_at(8);
+    let (ordinal, length) = header.split_at(8);
     let length = length.try_into().map_or(0, u32::from_le_bytes);
-    (place.try_into().map_or(0, u64::from_le_bytes), u64::from(length))
+    (ordinal.try_into().map_or(0, u64::from_le_bytes), u64::from(length))
 }
 
-fn by_place(mut documents: Vec<(u64, Range<u64>)>) -> Vec<Range<u64>> {
-    documents.sort_unstable_by_key(|(place, _)| *place);
-    documents.into_iter().map(|(_, document)| document).collect()
-}
-
-/// Takes memory for buckets and stretches: smaller ones where there is little, and then fewer at once. How large one
-/// may be, and how many.
+/// Reserves memory for buckets and stretches, if necessary for smaller or fewer ones. Returns size and number.
 fn reserve(
     reservation: &MemoryReservation,
     wanted: u64,
     threads: usize,
-    most_bytes: u64,
+    max_bytes: u64,
 ) -> Result<(u64, usize), QueryError> {
-    let (mut bytes, mut stretches) = (wanted, threads.max(BUCKETS_KEPT));
+    let mut bytes = wanted;
+    let mut stretches = threads.max(CACHED_BUCKETS);
     loop {
-        // One stretch as pages and once more in order, and the next one waiting; buckets come after them.
+        // A stretch in the order of the file and sorted, and the next one. Buckets are loaded after them.
         let taken = bytes * 3 * stretches as u64;
-        let is_least = bytes == BUCKET_BYTES.start && stretches == BUCKETS_KEPT;
-        if taken <= most_bytes || is_least {
+        let is_least = bytes == BUCKET_BYTES.start && stretches == CACHED_BUCKETS;
+        if taken <= max_bytes || is_least {
             match reservation.try_grow(taken as usize) {
                 Ok(()) => return Ok((bytes, stretches)),
                 Err(error) if is_least => return Err(error.into()),
@@ -276,28 +268,32 @@ fn reserve(
         }
         match bytes > BUCKET_BYTES.start {
             true => bytes = (bytes / 2).max(BUCKET_BYTES.start),
-            false => stretches = (stretches / 2).max(BUCKETS_KEPT),
+            false => stretches = (stretches / 2).max(CACHED_BUCKETS),
         }
     }
 }
 
-/// The documents in the file's order, a stretch of about a bucket's size at a time, several at once.
+/// The documents in the order of the file, in stretches of about the size of a bucket, several at once.
 fn stretches(
     engine: &Engine,
     reader: &VersionReader,
-    placed: Vec<Placed>,
+    selected: Vec<Selected>,
     bounds: Bounds,
 ) -> impl futures::Stream<Item = Result<Stretch, QueryError>> + Unpin + use<> {
-    let (engine, reader, placed) = (engine.clone(), reader.clone(), Arc::new(placed));
-    let (at_once, step, count) = (bounds.stretches, bounds.places_per_bucket, placed.len());
-    let starts = (0..count).step_by(step);
-    let begin = move |asked: Range<usize>| {
-        let (own, reader, placed) = (engine.clone(), reader.clone(), placed.clone());
-        (asked.end, engine.spawn(async move { stretch(&own, &reader, &placed, asked, bounds).await }))
+    let engine = engine.clone();
+    let reader = reader.clone();
+    let step = bounds.documents_per_bucket;
+    let count = selected.len();
+    let selected = Arc::new(selected);
+    let begin = move |requested: Range<usize>| {
+        let own = engine.clone();
+        let reader = reader.clone();
+        let selected = selected.clone();
+        (requested.end, engine.spawn(async move { read_stretch(&own, &reader, &selected, requested, bounds).await }))
     };
-    let state = (starts, VecDeque::with_capacity(at_once), begin);
+    let state = ((0..count).step_by(step), VecDeque::with_capacity(bounds.stretches), begin);
     let read = futures::stream::try_unfold(state, move |(mut starts, mut working, begin)| async move {
-        while working.len() < at_once
+        while working.len() < bounds.stretches
             && let Some(start) = starts.next()
         {
             working.push_back(begin(start..count.min(start + step)));
@@ -312,58 +308,58 @@ fn stretches(
     read.boxed()
 }
 
-/// The first of the documents that are asked for, as many as a stretch may have.
-async fn stretch(
+/// The first of the requested documents, as many as a stretch can have.
+async fn read_stretch(
     engine: &Engine,
     reader: &VersionReader,
-    placed: &[Placed],
-    asked: Range<usize>,
+    selected: &[Selected],
+    requested: Range<usize>,
     bounds: Bounds,
 ) -> Result<Stretch, QueryError> {
     let mut read = Vec::new();
-    let mut documents: Vec<(u64, Range<usize>)> = Vec::with_capacity(asked.len());
+    let mut documents: Vec<(u64, Range<usize>)> = Vec::with_capacity(requested.len());
     let mut memory = None;
     let row_groups = reader.row_groups();
-    let mut next = asked.start;
-    'read: while next < asked.end {
-        let left = &placed[next..asked.end];
-        let position = left[0].0;
+    let mut next = requested.start;
+    'read: while next < requested.end {
+        let left = &selected[next..requested.end];
+        let position = left[0].position;
         let row_group = reader.row_group_of(position);
         let group = row_groups[row_group];
-        let left = &left[..left.partition_point(|(position, _)| group.holds(*position))];
-        let last = (left[left.len() - 1].0 - group.first) as usize;
+        let left = &left[..left.partition_point(|selected| group.holds(selected.position))];
+        let last = (left[left.len() - 1].position - group.first) as usize;
         let span = reader.page_of(row_group, last) + 1 - reader.page_of(row_group, (position - group.first) as usize);
         let mut pages = if left.len() >= span {
             Pages::contiguous(reader, row_group, last + 1)
         } else {
             Pages::scattered(reader, row_group)
         };
-        for (position, place) in left {
+        for Selected { position, ordinal } in left {
             let document = pages.document((position - group.first) as usize).await?;
-            let beyond = (read.len() + document.len()).saturating_sub(bounds.most_bytes);
+            let beyond = (read.len() + document.len()).saturating_sub(bounds.max_bytes);
             if beyond > 0 {
                 if !documents.is_empty() {
                     break 'read;
                 }
-                // As it was read, and once more with its header.
+                // As it was read, and again with its header.
                 memory = Some(engine.reserve("sorted document", 2 * beyond)?);
             }
             let start = read.len();
             read.extend_from_slice(document);
-            documents.push((*place, start..read.len()));
+            documents.push((*ordinal, start..read.len()));
             next += 1;
         }
     }
-    documents.sort_unstable_by_key(|(place, _)| *place);
+    documents.sort_unstable_by_key(|(ordinal, _)| *ordinal);
     let mut bytes = Vec::with_capacity(read.len() + documents.len() * HEADER_BYTES);
     let mut ends: Vec<(usize, usize)> = Vec::new();
-    for (place, document) in documents {
+    for (ordinal, document) in documents {
         let length =
             u32::try_from(document.len()).map_err(|_| StorageError::Layout("a document exceeds 4 GiB".to_owned()))?;
-        bytes.extend_from_slice(&place.to_le_bytes());
+        bytes.extend_from_slice(&ordinal.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&read[document]);
-        let bucket = place as usize / bounds.places_per_bucket;
+        let bucket = ordinal as usize / bounds.documents_per_bucket;
         match ends.last_mut() {
             Some((last, end)) if *last == bucket => *end = bytes.len(),
             _ => ends.push((bucket, bytes.len())),
@@ -378,7 +374,7 @@ mod tests {
     use object_store::path::Path;
 
     use super::*;
-    use crate::engine::test_engine;
+    use crate::EngineOptions;
     use strata_format::cache::PartCache;
     use strata_format::spool::Spool;
     use strata_format::writer::{WriteOptions, write_version};
@@ -386,26 +382,25 @@ mod tests {
     use strata_store::store::{self, S3Options};
 
     #[test]
-    fn buckets_leave_most_of_the_memory_to_what_follows() {
+    fn reserve_leaves_most_memory_to_encoder() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(72 << 20));
-        let taken = |wanted, threads, most_bytes| {
+        let taken = |wanted, threads, max_bytes| {
             let reservation = MemoryConsumer::new("buckets").register(&pool);
-            let chosen = reserve(&reservation, wanted, threads, most_bytes).expect("memory");
+            let chosen = reserve(&reservation, wanted, threads, max_bytes).expect("memory");
             (chosen, reservation.size())
         };
         assert_eq!(taken(1 << 20, 2, 9 << 20), ((1 << 20, 2), 6 << 20));
         assert_eq!(taken(64 << 20, 32, 9 << 20), ((1 << 20, 2), 6 << 20));
         assert_eq!(taken(64 << 20, 4, u64::MAX), ((4 << 20, 4), 48 << 20), "as much as there is");
         assert_eq!(taken(1 << 20, 8, 0), ((1 << 20, 2), 6 << 20), "the least that works");
-        let full = pool.clone();
-        let held = MemoryConsumer::new("others").register(&full);
+        let held = MemoryConsumer::new("others").register(&pool);
         held.try_grow(70 << 20).expect("memory");
         let reservation = MemoryConsumer::new("buckets").register(&pool);
         assert!(matches!(reserve(&reservation, 1 << 20, 8, 9 << 20), Err(QueryError::OutOfMemory(_))));
     }
 
     #[test]
-    fn large_documents_beside_each_other_take_no_more_memory_than_others() {
+    fn adjacent_large_documents_respect_memory_limit() {
         const LARGE_BYTES: usize = 256 << 10;
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -418,35 +413,43 @@ mod tests {
         for entity in &entities {
             spool.add_lines(format!("{entity}\n").as_bytes()).expect("spooled");
         }
-        let (store, path) = (store::open("memory://", &S3Options::default()).expect("a store"), Path::from("version"));
+        let store = store::open("memory://", &S3Options::default()).expect("a store");
+        let path = Path::from("version");
         let spooled = spool.finish().expect("spooled");
         let written = write_version(&store, &path, spooled, &WriteOptions::default(), runtime.handle(), &|_| {});
         let size_bytes = written.expect("written").size_bytes;
-        let engine = test_engine(64 << 20, directory.path());
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: 64 << 20,
+            spill_directory: Some(directory.path().to_owned()),
+            spill_bytes: 1 << 30,
+            ..EngineOptions::default()
+        });
+        let engine = engine.expect("an engine");
         runtime.block_on(async {
             let cache = PartCache::new(0);
             let reader = VersionReader::open(&store, &path, size_bytes, &cache).await.expect("opened");
             let count = entities.len() as u64;
             let positions: Vec<u64> = (0..count).rev().collect();
 
-            let bounds = Bounds { places_per_bucket: 1_000, most_bytes: 1 << 20, stretches: 2 };
-            let placed = positions.iter().rev().copied().zip((0..count).rev()).collect();
-            let stretches: Vec<_> = stretches(&engine, &reader, placed, bounds).try_collect().await.expect("read");
+            let bounds = Bounds { documents_per_bucket: 1_000, max_bytes: 1 << 20, stretches: 2 };
+            let selected = (0..count).map(|position| Selected { position, ordinal: count - 1 - position }).collect();
+            let stretches: Vec<_> = stretches(&engine, &reader, selected, bounds).try_collect().await.expect("read");
             assert_eq!(stretches.last().map(|stretch| stretch.next), Some(entities.len()));
             let most = stretches.iter().map(|stretch| stretch.bytes.len()).max().unwrap_or_default();
-            assert!(most <= bounds.most_bytes + bounds.places_per_bucket * HEADER_BYTES, "{most}");
+            assert!(most <= bounds.max_bytes + bounds.documents_per_bucket * HEADER_BYTES, "{most}");
 
-            let reordered = Reordered::spill(&engine, &reader, &positions).await.expect("spilled");
+            let sorted = ExternalOrder::spill(&engine, &reader, &positions).await.expect("spilled");
             let mut whole = 0;
-            for number in 0..reordered.buckets.len() {
-                let bucket = reordered.read(number).expect("read");
+            for number in 0..sorted.buckets.len() {
+                let bucket = sorted.read(number).expect("read");
                 let bytes = bucket.bytes.map_or(0, |bytes| bytes.len());
-                assert!(bytes <= reordered.bounds.most_bytes, "bucket {number} has {bytes}");
+                assert!(bytes <= sorted.bounds.max_bytes, "bucket {number} has {bytes}");
                 whole += usize::from(bytes > 0);
             }
-            assert!(0 < whole && whole < reordered.buckets.len(), "{whole} of {}", reordered.buckets.len());
+            assert!(0 < whole && whole < sorted.buckets.len(), "{whole} of {}", sorted.buckets.len());
             let mut expected = entities.iter().rev();
-            let next = reordered.for_each(0..count, |document| {
+            let next = sorted.for_each(0..count, |document| {
                 assert!(expected.next().is_some_and(|entity| entity.as_bytes() == document));
                 ControlFlow::Continue(())
             });

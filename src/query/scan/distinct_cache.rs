@@ -1,6 +1,5 @@
-//! The first entity of every group of a version, found when a query first needs them and kept in the cache
-//! ([`Firsts`]): a `dedup` of a whole version is then read off. Where other nodes look at parts of the version, they
-//! are kept as they come together ([`KeepFirsts`]).
+//! The first entity of every group of a version, in the cache ([`Firsts`]). The first `dedup` of a whole version builds
+//! it, and later ones only read it. If other nodes scan parts of the version, [`KeepFirsts`] collects their results.
 //!
 //! Measured by the rows `dedup …` of `benches/reads`.
 
@@ -21,26 +20,26 @@ use strata_store::StorageError;
 
 use crate::operator::{Input, Operator};
 use crate::scan::aux_index;
-use crate::scan::dedup_key::{GroupCodes, GroupSpec};
+use crate::scan::dedup_key::GroupSpec;
+use crate::scan::dedup_source::GroupCodes;
 
-/// Codes below this are marked as seen in a bitmap, others in a hash table.
-const BITMAP_CODES: u64 = 1 << 24;
+/// If codes are below this, a bitmap marks those that have been seen, otherwise a hash table.
+const MAX_BITMAP_CODES: u64 = 1 << 24;
 
-/// Bytes that a code takes in a hash table that has just grown, about.
+/// Bytes of a code and of a key in a hash table that has just grown.
 const CODE_BYTES: u64 = 24;
-
 const KEY_BYTES: u64 = 80;
 
-/// Rows whose codes are looked at between two points of giving way.
-const STRETCH: usize = 32_768;
+/// Rows that are processed between two yields.
+const YIELD_EVERY_ROWS: usize = 32_768;
 
 /// The first entities of these groups, if the cache contains them.
-pub(crate) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
+pub(crate) async fn lookup(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
     reader.aux_index(AuxKey::firsts(&groups.name())).await.hit()
 }
 
-/// The first entities of these groups, found by their codes or by the keys of each row group.
-pub(super) async fn build_firsts(
+/// Finds the first entities of these groups by their codes, or by the keys of each row group.
+pub(super) async fn build(
     reader: &VersionReader,
     groups: &GroupSpec,
     codes: Option<GroupCodes<'_>>,
@@ -49,7 +48,7 @@ pub(super) async fn build_firsts(
 ) -> Result<Option<Arc<Firsts>>, StorageError> {
     let entities = reader.entity_count();
     let seen_bytes = match &codes {
-        Some(codes) if codes.space <= BITMAP_CODES => codes.space / 8,
+        Some(codes) if codes.space <= MAX_BITMAP_CODES => codes.space / 8,
         Some(codes) => codes.space.min(entities).saturating_mul(CODE_BYTES),
         None => entities.saturating_mul(KEY_BYTES),
     };
@@ -67,11 +66,11 @@ pub(super) async fn build_firsts(
 
 async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuilder {
     let mut bits = BooleanBufferBuilder::new(entities);
-    let mut bitmap = vec![0_u64; if codes.space <= BITMAP_CODES { codes.space as usize / 64 + 1 } else { 0 }];
+    let mut bitmap = vec![0_u64; if codes.space <= MAX_BITMAP_CODES { codes.space as usize / 64 + 1 } else { 0 }];
     let mut table: HashSet<u64, RandomState> = HashSet::default();
-    for start in (0..entities).step_by(STRETCH) {
+    for start in (0..entities).step_by(YIELD_EVERY_ROWS) {
         tokio::task::yield_now().await;
-        let positions = start..entities.min(start + STRETCH);
+        let positions = start..entities.min(start + YIELD_EVERY_ROWS);
         codes.each(positions, |_, code| {
             let bit = 1 << (code % 64);
             bits.append(match bitmap.get_mut(code as usize / 64) {
@@ -100,13 +99,11 @@ async fn by_keys(
     Ok(bits)
 }
 
-/// Keeps the first entities of all groups of a version, which come as positions in no order: an operator above who
-/// finds them.
+/// Caches the first entities of all groups of a version, whose positions its input returns in any order.
 #[derive(Clone, Debug)]
 pub struct KeepFirsts {
     pub(super) reader: VersionReader,
     pub(super) groups: GroupSpec,
-    /// The column of their positions.
     pub(super) positions: usize,
 }
 
@@ -115,16 +112,16 @@ impl Operator for KeepFirsts {
 
     fn execute(&self, input: Input<'_>) -> EngineResult<SendableRecordBatchStream> {
         let memory = MemoryConsumer::new("first entities of groups").register(input.context.memory_pool());
-        let keeping = Keeping::new(self.clone(), memory);
+        let collector = Collector::new(self.clone(), memory);
         let batches = input.execute()?;
-        let batches = futures::stream::try_unfold((batches, keeping), |(mut batches, mut keeping)| async move {
+        let batches = futures::stream::try_unfold((batches, collector), |(mut batches, mut collector)| async move {
             match batches.next().await.transpose()? {
                 Some(batch) => {
-                    keeping.add(&batch);
-                    Ok(Some((batch, (batches, keeping))))
+                    collector.add(&batch);
+                    Ok(Some((batch, (batches, collector))))
                 }
                 None => {
-                    keeping.end().await;
+                    collector.finish().await;
                     Ok(None)
                 }
             }
@@ -133,16 +130,15 @@ impl Operator for KeepFirsts {
     }
 }
 
-/// The first entities that have come so far.
-struct Keeping {
+struct Collector {
     keep: KeepFirsts,
-    /// A bit for each entity, if there is memory for them and the cache may keep them.
+    /// A bit for each entity. `None` if there is no memory, or if the cache cannot contain the result.
     bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
 
-impl Keeping {
-    fn new(keep: KeepFirsts, memory: MemoryReservation) -> Keeping {
+impl Collector {
+    fn new(keep: KeepFirsts, memory: MemoryReservation) -> Collector {
         let entities = keep.reader.entity_count() as usize;
         let has_memory = memory.try_grow(entities / 8 + 1).is_ok();
         let bits = (has_memory && keep.reader.can_cache(Firsts::ENTITY_BYTES)).then(|| {
@@ -150,7 +146,7 @@ impl Keeping {
             bits.append_n(entities, false);
             bits
         });
-        Keeping { keep, bits, _memory: memory }
+        Collector { keep, bits, _memory: memory }
     }
 
     fn add(&mut self, batch: &RecordBatch) {
@@ -163,11 +159,11 @@ impl Keeping {
         }
     }
 
-    async fn end(&mut self) {
+    async fn finish(&mut self) {
         let Some(bits) = self.bits.take() else { return };
         let key = AuxKey::firsts(&self.keep.groups.name());
         let found = async { Ok(Some(Firsts::of(bits.build()))) };
-        // If the cache does not keep them, the next query finds them again.
+        // If the cache rejects the result, the next query computes it again.
         let _ = self.keep.reader.build_aux_index(key, Box::pin(found)).await;
     }
 }

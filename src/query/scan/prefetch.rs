@@ -1,4 +1,4 @@
-//! What a scan will want of its version, for its reader to fetch ahead, and what a row group takes in memory.
+//! The prefetch plan of a scan for its reader, and the memory that a row group needs.
 
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::Wanted;
@@ -9,27 +9,19 @@ use crate::scan::schema::{GROUP, ORDER};
 use crate::scan::sort_key;
 use crate::scan::spec::ScanSpec;
 
-/// Columns that are wanted only where others select something come with these up to so many bytes of a row group.
-const SPECULATED_BYTES: u64 = 256 << 10;
+/// Columns that are read only after other conditions are prefetched up to this size in a row group.
+const MAX_SPECULATIVE_BYTES: u64 = 256 << 10;
 
-/// Bytes of bloom filters that come with the first one where many row groups may hold the text, and few entities are
-/// wanted.
-const FEW_BLOOM_BYTES: u64 = 1 << 20;
+/// Bytes of bloom filters that are prefetched if many row groups may contain the value and few entities are needed.
+const MAX_BLOOM_BYTES: u64 = 1 << 20;
 
-/// Documents of a row group that are in memory at once, if they are looked at.
+/// The memory for documents of a row group.
 const DOCUMENT_BYTES: u64 = 4 << 20;
 
-/// What a row of the answer takes besides its position, at most: keys of order and group.
+/// The most memory for the keys of a returned row.
 const KEY_BYTES: u64 = 64;
 
 impl ScanSpec {
-    /// The same, whose reader fetches ahead what will be wanted, and that.
-    pub(super) fn reading_ahead(&self) -> (ScanSpec, Wanted) {
-        let wanted = self.wanted();
-        let reader = self.reader.reading_ahead(wanted.clone());
-        (ScanSpec { reader, ..self.clone() }, wanted)
-    }
-
     pub(super) fn wanted(&self) -> Wanted {
         let row_groups = self.row_groups();
         let reader = &self.reader;
@@ -37,9 +29,9 @@ impl ScanSpec {
         if row_groups.is_empty() {
             return wanted;
         }
-        // Those of the first predicate are wanted for sure, and all where there is none.
-        let add = |wanted: &mut Wanted, columns: Vec<usize>, is_sure: bool| {
-            if is_sure || reader.column_bytes(row_groups.start, &columns).0 <= SPECULATED_BYTES {
+        // The columns of the first predicate are certainly read.
+        let add = |wanted: &mut Wanted, columns: Vec<usize>, is_certain: bool| {
+            if is_certain || reader.column_bytes(row_groups.start, &columns).0 <= MAX_SPECULATIVE_BYTES {
                 let more: Vec<usize> = columns.into_iter().filter(|column| !wanted.columns.contains(column)).collect();
                 wanted.columns.extend(more);
             }
@@ -50,7 +42,7 @@ impl ScanSpec {
             let is_rare = !reader.layout().shredded_columns[column.column].dictionary;
             if column.compare.comparison == Comparison::Equal {
                 wanted.bloom_columns.extend(reader.columns_of(column.column, &[ShreddedPart::Text]));
-                let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
+                let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { MAX_BLOOM_BYTES };
                 wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
             }
         }
@@ -64,7 +56,7 @@ impl ScanSpec {
             if group.is_stored() {
                 add(&mut wanted, vec![reader.hash_column()], self.predicates.is_empty());
             }
-            // Where the version is not looked at in parts, codes may tell.
+            // A complete scan can use codes.
             for shredded in group.shredded(reader.layout()).filter(|_| self.part.is_some()) {
                 add(&mut wanted, reader.columns_of(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
             }

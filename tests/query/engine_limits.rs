@@ -1,0 +1,157 @@
+//! The limits of an engine: memory and spill space, shared by tenants.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SpillFile;
+use strata_query::error::not_spilled;
+use strata_query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
+use strata_store::free_space::DiskReserve;
+use strata_store::shortage::Shortage;
+use strata_testing::engines::Lab;
+
+fn tenants(engine: &Engine) -> [Engine; 2] {
+    [1, 2].map(|key| engine.for_tenant(Tenant { key, anonymous: false }))
+}
+
+fn spill_file(engine: &Engine) -> datafusion::error::Result<Arc<dyn SpillFile>> {
+    engine.context().runtime_env().disk_manager.create_tmp_file("spilled")
+}
+
+#[test]
+fn query_that_had_all_memory_is_too_large() {
+    const MEMORY_BYTES: usize = 1 << 20;
+    let lab = Lab::new();
+    let engine = lab.engine(2, MEMORY_BYTES, Duration::from_secs(600));
+    lab.bench.runtime.block_on(async {
+        let refused = async || {
+            let of_query = engine.clone();
+            let query = async move {
+                let held = of_query.reserve("a task", 1 << 10)?;
+                // A task that is stopped releases its memory a little later.
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    drop(held);
+                });
+                of_query.reserve("a list", MEMORY_BYTES).map(drop)
+            };
+            engine.run_query_within(engine.timeout(), query).await
+        };
+        let alone = refused().await;
+        assert!(
+            matches!(alone, Err(QueryError::TooMuchMemory { limit_bytes, .. }) if limit_bytes == 1 << 20),
+            "{alone:?}"
+        );
+        let others = engine.reserve("another", 1 << 10).expect("memory");
+        let refused = refused().await;
+        assert!(matches!(refused, Err(QueryError::OutOfMemory(_))), "{refused:?}");
+        drop(others);
+    });
+}
+
+#[test]
+fn memory_of_one_tenant_leaves_some_for_others() {
+    const MIB: usize = 1 << 20;
+    let lab = Lab::new();
+    let engine = lab.engine_of_tenants(1_000 * MIB, 50);
+    let [hostile, honest] = tenants(&engine);
+    let first = hostile.reserve("first", 400 * MIB).expect("within the share");
+    let refused = hostile.reserve("second", 101 * MIB).expect_err("beyond the share").to_string();
+    let expected = [format!("second needs {} more bytes", 101 * MIB), format!("use only {} bytes", 500 * MIB)];
+    assert!(expected.iter().all(|text| refused.contains(text)), "{refused}");
+    let second = hostile.reserve("second", 100 * MIB).expect("all of the share");
+    let other = honest.reserve("other", 250 * MIB).expect("half of the rest");
+    assert_eq!(engine.memory_bytes(), 750 * MIB);
+    drop((first, second, other));
+    assert_eq!(engine.memory_bytes(), 0);
+}
+
+#[test]
+fn files_of_one_tenant_leave_disk_for_others() {
+    let lab = Lab::new();
+    let engine = lab.engine_that_spills(1_000);
+    let all = &engine.context().runtime_env().disk_manager;
+    let [hostile, honest] = tenants(&engine);
+    let file = spill_file(&hostile).expect("a file");
+    let mut writer = file.open_writer().expect("a writer");
+    writer.write_all(&[7; 500]).expect("within the share");
+    let refused = writer.write_all(&[7; 1]).expect_err("beyond the share").to_string();
+    assert!(refused.contains("spill only 500 bytes"), "{refused}");
+    let other = spill_file(&honest).expect("a file");
+    other.open_writer().expect("a writer").write_all(&[7; 250]).expect("half of the rest");
+    assert_eq!((file.size(), other.size(), all.used_disk_space()), (Some(500), Some(250), 750));
+    writer.finish().expect("finished");
+    drop((file, other, writer));
+    // The directory is removed. The next file creates it again.
+    for path in all.temp_dir_paths() {
+        std::fs::remove_dir_all(path).expect("removed");
+    }
+    drop(spill_file(&honest).expect("a file, all the same"));
+    for path in all.temp_dir_paths() {
+        std::fs::remove_dir_all(&path).expect("removed");
+        std::fs::write(&path, "no directory").expect("written");
+        let refused = spill_file(&honest).err().expect("no file").to_string();
+        assert!(refused.contains("the directory for temporary files"), "{refused}");
+        std::fs::remove_file(&path).expect("removed");
+    }
+    drop(spill_file(&honest).expect("a file again"));
+    assert_eq!(all.used_disk_space(), 0);
+}
+
+#[test]
+fn files_leave_disk_reserve_free() {
+    const RESERVE_BYTES: u64 = 100;
+    const CHECK_BYTES: u64 = 1 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let free = Arc::new(AtomicU64::new(u64::MAX));
+    let reported = free.clone();
+    let probe = move |_: &std::path::Path| Some(reported.load(Ordering::SeqCst));
+    let engine = Engine::try_new(&EngineOptions {
+        shares: TenantShares { one_percent: 50, anonymous_percent: 75 },
+        spill_directory: Some(directory.path().to_owned()),
+        spill_bytes: 1 << 30,
+        disk_reserve: Some(DiskReserve::looking(directory.path(), RESERVE_BYTES, probe)),
+        ..EngineOptions::default()
+    });
+    let engine = engine.expect("an engine").for_tenant(Tenant { key: 1, anonymous: true });
+    let file = spill_file(&engine).expect("a file");
+    let mut writer = file.open_writer().expect("a writer");
+    writer.write_all(&[7; 3]).expect("room");
+    free.store(RESERVE_BYTES + CHECK_BYTES - 1, Ordering::SeqCst);
+    // The last check covers these bytes.
+    writer.write_all(&vec![7; CHECK_BYTES as usize - 3]).expect("room");
+    let refused = writer.write_all(&[7; 1]).expect_err("no room");
+    assert!(refused.to_string().contains("sources.disk_reserve_bytes (100)"), "{refused}");
+    assert_eq!(Shortage::of(&refused), Some(Shortage::DiskFull));
+    let other = spill_file(&engine).expect("a file");
+    assert!(other.open_writer().expect("a writer").write_all(&[7; 1]).is_err());
+    free.store(RESERVE_BYTES + CHECK_BYTES, Ordering::SeqCst);
+    writer.write_all(&[7; 1]).expect("room again");
+    assert_eq!(file.size(), Some(CHECK_BYTES + 1));
+}
+
+#[test]
+fn full_disk_is_reported_through_wrapping_errors() {
+    let full = || io::Error::from_raw_os_error(28);
+    let wrapped = || ArrowError::IoError("IO error".to_owned(), full());
+    let shared = Arc::new(DataFusionError::from(wrapped()).context("a sort"));
+    let held = shared.clone();
+    for error in [
+        not_spilled("rows", full()),
+        DataFusionError::from(wrapped()),
+        DataFusionError::from(wrapped()).context("spilled"),
+        DataFusionError::Shared(Arc::new(wrapped().into())),
+        DataFusionError::Shared(shared),
+    ] {
+        let error = QueryError::from(error);
+        let is_full = matches!(error, QueryError::Storage(_)) && Shortage::of(&error) == Some(Shortage::DiskFull);
+        assert!(is_full, "{error:?}");
+    }
+    drop(held);
+    let limited = not_spilled("rows", io::Error::other("the limit is reached"));
+    assert!(matches!(QueryError::from(limited), QueryError::OutOfMemory(_)));
+}
