@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicU64;
 use arrow::buffer::BooleanBuffer;
 use sha2::{Digest, Sha256};
 
-/// Bytes that an index takes in the cache in addition to its own.
 const ENTRY_BYTES: usize = 256;
 
 pub trait AuxIndex: Any + Send + Sync {
@@ -149,19 +148,20 @@ impl Firsts {
                 list[place(positions.start)..place(positions.end)].iter().copied().map(u64::from).collect()
             }
             Firsts::Bits(bits, _) => {
-                let (start, end) = (positions.start.min(bits.len()), positions.end.min(bits.len()));
+                let start = positions.start.min(bits.len());
+                let end = positions.end.min(bits.len());
                 bits.slice(start, end - start).set_indices().map(|place| (start + place) as u64).collect()
             }
         }
     }
 
     /// The first entities from the `skip`-th on, at most so many.
-    pub fn window(&self, skip: usize, most: usize) -> Vec<u64> {
+    pub fn window(&self, mut skip: usize, most: usize) -> Vec<u64> {
         let bits = match self {
             Firsts::List(list) => return list.iter().skip(skip).take(most).copied().map(u64::from).collect(),
             Firsts::Bits(bits, _) => bits,
         };
-        let (mut found, mut skip) = (Vec::new(), skip);
+        let mut found = Vec::new();
         for start in (0..bits.len()).step_by(WINDOW) {
             let part = bits.slice(start, WINDOW.min(bits.len() - start));
             let count = part.count_set_bits();
@@ -208,7 +208,8 @@ impl ColumnOrder {
     }
 
     fn start(&self, place: usize) -> usize {
-        let (mut word, below) = (place / 64, u64::MAX >> (63 - place % 64));
+        let mut word = place / 64;
+        let below = u64::MAX >> (63 - place % 64);
         let mut bits = self.starts[word] & below;
         while bits == 0 && word > 0 {
             word -= 1;
@@ -240,7 +241,8 @@ pub struct OrderCursor {
 
 impl OrderCursor {
     pub fn new(order: Arc<ColumnOrder>, descending: bool) -> OrderCursor {
-        let (sortable, count) = (order.sortable, order.count());
+        let sortable = order.sortable;
+        let count = order.count();
         match descending {
             false => OrderCursor { order, run: 0..count, left: 0, last: 0..0 },
             true => OrderCursor { order, run: 0..0, left: sortable, last: sortable..count },
@@ -263,57 +265,5 @@ impl Iterator for OrderCursor {
             };
         }
         self.run.next().map(|place| self.order.positions[place])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_walked_both_ways_and_keeps_ties() {
-        // Values of positions 0 to 199: 3 for the even ones, 1 for those that 5 divides, and none for every 7th.
-        let value = |position: u32| match position {
-            position if position % 7 == 0 => None,
-            position if position % 5 == 0 => Some(1),
-            position if position % 2 == 0 => Some(3),
-            _ => Some(2),
-        };
-        let mut positions: Vec<u32> = (0..200).collect();
-        positions.sort_by_key(|position| (value(*position).is_none(), value(*position)));
-        let sortable = positions.iter().filter(|position| value(**position).is_some()).count();
-        let mut starts = vec![0_u64; 200_usize.div_ceil(64)];
-        for place in 0..sortable {
-            if place == 0 || value(positions[place]) != value(positions[place - 1]) {
-                starts[place / 64] |= 1 << (place % 64);
-            }
-        }
-        let order = Arc::new(ColumnOrder { positions: positions.clone(), starts, sortable, holds_empty: false });
-        assert_eq!(OrderCursor::new(order.clone(), false).collect::<Vec<_>>(), positions);
-        let mut reversed: Vec<u32> = (0..200).collect();
-        reversed.sort_by_key(|position| (value(*position).is_none(), std::cmp::Reverse(value(*position))));
-        assert_eq!(OrderCursor::new(order, true).collect::<Vec<_>>(), reversed);
-        let none = Arc::new(ColumnOrder { positions: vec![0, 1], starts: vec![0], sortable: 0, holds_empty: false });
-        assert_eq!(OrderCursor::new(none, true).collect::<Vec<_>>(), [0, 1]);
-    }
-
-    #[test]
-    fn first_entities_are_found_by_place_and_by_position() {
-        for every in [1, 3, 1_000] {
-            let bits = BooleanBuffer::collect_bool(200_000, |position| position % every == 0);
-            let all: Vec<u64> = (0..200_000).step_by(every).collect();
-            let firsts = Firsts::of(bits);
-            assert_eq!(matches!(firsts, Firsts::List(_)), every == 1_000);
-            assert_eq!(firsts.count(), all.len());
-            assert_eq!(firsts.window(0, usize::MAX), all);
-            assert!(firsts.window(all.len(), 7).is_empty());
-            for (skip, most) in [(0, 0), (0, 3), (150, 40), (all.len() - 2, 9)] {
-                let end = (skip + most).min(all.len());
-                assert_eq!(firsts.window(skip, most), all[skip..end], "{every} {skip} {most}");
-            }
-            let among: Vec<u64> = all.iter().copied().filter(|position| (999..77_001).contains(position)).collect();
-            assert_eq!(firsts.within(999..77_001), among);
-            assert_eq!(firsts.within(199_999..300_000).len(), usize::from(every == 1));
-        }
     }
 }

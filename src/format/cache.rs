@@ -29,7 +29,7 @@ static LOOKUPS: LazyLock<[Lookups; 8]> = LazyLock::new(|| {
 });
 
 impl Lookups {
-    fn of(key: &PartKey) -> &'static Lookups {
+    fn for_key(key: &PartKey) -> &'static Lookups {
         let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
         match key {
             PartKey::Footer(_) | PartKey::Extents { .. } => footers,
@@ -66,8 +66,8 @@ pub enum Loss {
     Time,
 }
 
-/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full. Only parts that
-/// verified are kept, so what it holds stays right when the file is damaged later. Clones share everything.
+/// The cache. Files never change, so its parts are never stale, and a full cache evicts the least used ones. All parts
+/// are verified, and stay correct if the file is damaged later. Clones share everything.
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
@@ -86,19 +86,17 @@ impl PartCache {
         PartCache { parts, reader_metrics: None, damage: Arc::default(), disk: None }
     }
 
-    /// The same cache; files that cannot be read through this clone of it, and clones of this one, are reported there.
+    /// The same cache; this clone and its clones report files that cannot be read to `damage`.
     pub fn reporting(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
         PartCache { damage: Arc::new(Mutex::new(Some(damage))), ..self }
     }
 
-    /// Nothing more is reported, by whatever clone. Who is told hears the reports that wait, and then that there are no
-    /// more.
+    /// Ends the reports of all clones. The receiver gets the waiting reports, and then the end of the channel.
     pub fn end_reports(&self) {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// The same cache; what is not in this clone of it is looked for on this disk before it is fetched from a remote
-    /// store.
+    /// The same cache; this clone looks for missing parts on `disk` before it fetches them from a remote store.
     pub fn with_disk(self, disk: Option<DiskCache>) -> PartCache {
         PartCache { disk, ..self }
     }
@@ -107,12 +105,12 @@ impl PartCache {
         self.disk.as_ref()
     }
 
-    /// The same cache; look-ups through this clone of it are counted there, too.
+    /// The same cache; `metrics` also counts the look-ups of this clone.
     pub fn observed(&self, metrics: Arc<ReaderMetrics>) -> PartCache {
         PartCache { reader_metrics: Some(metrics), ..self.clone() }
     }
 
-    /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read ends all the same.
+    /// Reports a file that cannot be read. If the channel is full, the report is dropped.
     pub(super) fn report(&self, path: &str, cause: String, loss: Loss) {
         metrics().damaged_parts.increment(1);
         if let Some(damage) = &*self.damage.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -121,7 +119,7 @@ impl PartCache {
     }
 
     fn looked_up(&self, key: &PartKey, found: bool) {
-        let lookups = Lookups::of(key);
+        let lookups = Lookups::for_key(key);
         if found { &lookups.hits } else { &lookups.misses }.increment(1);
         if let Some(reader) = &self.reader_metrics {
             reader.looked_up(key, found);
@@ -135,12 +133,12 @@ impl PartCache {
         Some(part)
     }
 
-    /// A part that is there already. Nothing is counted: it may not be [used](PartCache::found_elsewhere).
+    /// A cached part. No look-up is counted, because the caller might not [use](PartCache::found_elsewhere) the part.
     pub(super) async fn peek(&self, key: &PartKey) -> Option<Part> {
         self.parts.get(key).await
     }
 
-    /// Counts a part that is there, and was found without asking this.
+    /// Counts a look-up of a part that was found without the cache.
     pub(super) fn found_elsewhere(&self, key: &PartKey, part: &Part) {
         self.looked_up(key, true);
         count(part);
@@ -166,15 +164,15 @@ impl PartCache {
         self.keep(key, part).await;
     }
 
-    /// Keeps a part that is made of another one. No look-up is counted.
+    /// Caches a part that is computed from another one. No look-up is counted.
     pub(super) async fn keep(&self, key: PartKey, part: Part) {
         let bytes = part.memory_bytes();
         self.parts.insert(key, part).await;
         self.keep_to_capacity(bytes).await;
     }
 
-    /// Drops what is too much at once, after a part of so many bytes came. The cache does so by itself, but only after
-    /// some dozen parts, and parts have up to tens of megabytes.
+    /// Evicts parts at once, after a part of `bytes` was added. By itself, the cache does so only after some dozen
+    /// parts, and a part can have tens of megabytes.
     async fn keep_to_capacity(&self, bytes: usize) {
         if bytes as u64 >= self.capacity_bytes() / LARGE_SHARE {
             self.parts.run_pending_tasks().await;
@@ -205,7 +203,7 @@ impl PartCache {
         Ok(part)
     }
 
-    /// Whether so many bytes more find room, and nothing has to go for them.
+    /// Whether the cache has space for `bytes` without an eviction.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         self.memory_bytes().saturating_add(bytes) <= self.capacity_bytes()
     }
@@ -216,55 +214,5 @@ impl PartCache {
 
     pub fn memory_bytes(&self) -> u64 {
         self.parts.weighted_size()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{ArrayRef, BinaryArray};
-
-    use super::*;
-
-    fn column(row_group: u32, bytes: usize) -> (PartKey, Part) {
-        let array: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![7; bytes]]));
-        (PartKey::Column { file: 1, row_group, column: 0 }, Part::Column(array))
-    }
-
-    #[tokio::test]
-    async fn large_parts_never_take_more_than_the_capacity() {
-        const CAPACITY: u64 = 8 << 20;
-        let cache = PartCache::new(CAPACITY);
-        for number in 0..50 {
-            let (key, part) = column(number, 1 << 20);
-            match number % 2 {
-                0 => cache.insert(key, part).await,
-                _ => drop(cache.get_or_load(key, || async { Ok(part) }).await.expect("a part")),
-            }
-            assert!(cache.memory_bytes() <= CAPACITY, "after part {number}: {}", cache.memory_bytes());
-        }
-        assert!(cache.memory_bytes() > CAPACITY / 2, "some are kept");
-    }
-
-    #[tokio::test]
-    async fn reports_that_wait_are_heard_before_the_end_of_all() {
-        let (damage, mut reports) = mpsc::channel(8);
-        let cache = PartCache::new(8 << 20).reporting(damage);
-        let other = cache.clone();
-        other.report("versions/a.parquet", "it ends early".to_owned(), Loss::Answers);
-        cache.end_reports();
-        other.report("versions/b.parquet", "it ends early".to_owned(), Loss::Answers);
-        assert_eq!(reports.recv().await.map(|report| report.path), Some("versions/a.parquet".to_owned()));
-        assert_eq!(reports.recv().await, None);
-    }
-
-    #[tokio::test]
-    async fn there_is_room_until_the_capacity_is_taken() {
-        let cache = PartCache::new(8 << 20);
-        assert!(cache.has_room_for(8 << 20) && !cache.has_room_for((8 << 20) + 1));
-        let (key, part) = column(0, 4 << 20);
-        cache.insert(key, part).await;
-        assert!(cache.has_room_for(3 << 20) && !cache.has_room_for(4 << 20));
     }
 }

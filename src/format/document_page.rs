@@ -15,7 +15,7 @@ use strata_json::pretty_within;
 use strata_store::{Result, StorageError};
 use strata_types::limits::ENCODED_EXPANSION;
 
-use super::run::Run;
+use super::fetched_range::FetchedRange;
 use super::zstd_frame;
 
 /// Largest page that is kept indented, in bytes: usual ones, and those of a few long documents.
@@ -75,7 +75,12 @@ impl Documents {
 }
 
 impl DocumentPage {
-    pub fn decode(column: &ColumnChunkMetaData, location: &PageLocation, rows: usize, run: &Run) -> Result<Self> {
+    pub fn decode(
+        column: &ColumnChunkMetaData,
+        location: &PageLocation,
+        rows: usize,
+        run: &FetchedRange,
+    ) -> Result<Self> {
         // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that. It
         // would make a compressor and a decompressor for each page.
         let compression = column.compression();
@@ -120,7 +125,8 @@ impl DocumentPage {
     }
 
     fn whole(documents: Arc<Documents>) -> DocumentPage {
-        let (first_row, rows) = (documents.first_row, documents.spans.len());
+        let first_row = documents.first_row;
+        let rows = documents.spans.len();
         DocumentPage { documents, first_row, skipped: 0, rows }
     }
 
@@ -152,9 +158,11 @@ impl DocumentPage {
         if bytes.len() > INDENTED_PAGE_BYTES {
             return None;
         }
-        let (mut text, mut indented) = (Vec::with_capacity(bytes.len() * 3 / 2), Vec::with_capacity(spans.len()));
+        let mut text = Vec::with_capacity(bytes.len() * 3 / 2);
+        let mut indented = Vec::with_capacity(spans.len());
         for &(start, end) in spans {
-            let (document, start) = (&bytes[start as usize..end as usize], text.len());
+            let document = &bytes[start as usize..end as usize];
+            let start = text.len();
             let most_bytes = ENCODED_EXPANSION * document.len();
             if !pretty_within(document, 1, most_bytes, &mut text) || text.len() - start > most_bytes {
                 return None;
@@ -227,7 +235,8 @@ impl DocumentPage {
 
     #[cfg(test)]
     pub(super) fn of_test(documents: &[&[u8]]) -> DocumentPage {
-        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut spans = Vec::new();
         for document in documents {
             let start = bytes.len() as u32;
             bytes.extend_from_slice(document);
@@ -242,42 +251,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_page_counts_its_rows_from_where_it_begins() {
-        let page = DocumentPage::of_test(&[b"0", b"1", b"2", b"3", b"4"]);
-        for (rows, expected, texts) in [
-            (0..5, 0..5, &[b"0", b"1", b"2", b"3", b"4"][..]),
-            (2..4, 0..2, &[b"2", b"3"]),
-            (3..90, 0..2, &[b"3", b"4"]),
-            (7..9, 0..0, &[]),
-        ] {
-            let part = page.clone().within(&rows);
-            assert_eq!((part.rows(), part.len(), part.is_empty()), (expected.clone(), texts.len(), texts.is_empty()));
-            let found: Vec<&[u8]> = expected.map(|row| part.document(row)).collect();
-            assert_eq!(found, texts.iter().map(|text| &text[..]).collect::<Vec<_>>());
-            assert_eq!((part.iter().collect::<Vec<_>>(), part.document_bytes()), (found, texts.len()));
-        }
-        // A part of a part.
-        let part = page.clone().within(&(1..5)).within(&(2..3));
-        assert_eq!((part.rows(), part.document(0)), (0..1, &b"3"[..]));
-        assert_eq!(part.memory_bytes(), page.memory_bytes());
-    }
-
-    #[test]
-    fn an_indented_page_has_the_documents_of_the_page() {
-        let page = DocumentPage::of_test(&[br#"{"a":[1,{}]}"#, b"{}", br#"{"b":"{,"}"#]);
-        let indented = page.indented().expect("indented");
-        let documents = ["{\n    \"a\": [\n      1,\n      {}\n    ]\n  }", "{}", "{\n    \"b\": \"{,\"\n  }"];
-        assert_eq!(indented.iter().collect::<Vec<_>>(), documents.map(str::as_bytes));
-        assert_eq!((indented.rows(), indented.clone().within(&(2..3)).document(0)), (0..3, documents[2].as_bytes()));
-
-        let deep = format!("{}1,2,3{}", "[".repeat(20), "]".repeat(20));
-        assert!(DocumentPage::of_test(&[b"{}", deep.as_bytes()]).indented().is_none());
+    fn large_page_is_not_indented() {
         let large = format!("\"{}\"", " ".repeat(INDENTED_PAGE_BYTES));
         assert!(DocumentPage::of_test(&[large.as_bytes()]).indented().is_none());
     }
 
     #[test]
-    fn a_page_is_often_indented_after_twice_its_documents() {
+    fn page_is_often_indented_after_twice_its_documents() {
         let page = DocumentPage::of_test(&[b"0", b"1", b"2"]);
         for _ in 0..2 {
             let said: Vec<bool> = (0..4).map(|_| page.clone().is_often_indented(2)).collect();

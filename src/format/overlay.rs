@@ -7,17 +7,9 @@
 //! Readers see each extent as a row group. A version that lies in one file is the overlay whose extents are the row
 //! groups of that file, so readers have one way to all versions.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use strata_store::{Result, StorageError};
-
-use super::footer::{Footer, NEXT_ID, RowGroup};
-use super::keywords::stored::KeywordIndex;
-use super::layout::ShreddedColumn;
-use super::shapes::stored::ShapeIndex;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
@@ -57,7 +49,8 @@ impl From<Extent> for (u8, u32, u32, u32) {
 impl TryFrom<(u8, u32, u32, u32)> for Extent {
     type Error = &'static str;
 
-    fn try_from((file, row_group, start, rows): (u8, u32, u32, u32)) -> Result<Self, Self::Error> {
+    fn try_from(fields: (u8, u32, u32, u32)) -> Result<Self, Self::Error> {
+        let (file, row_group, start, rows) = fields;
         match file {
             Extent::BASE | Extent::DELTA => Ok(Extent { file, row_group, start, rows }),
             _ => Err("an extent belongs to neither file"),
@@ -109,86 +102,6 @@ impl Edit {
         }
         Ok(())
     }
-}
-
-/// The extents of a version, each a row group to readers, and what the indexes of its files say of them. All readers of
-/// the version share it.
-pub struct ExtentList {
-    /// The number of the file, or of an edited list a number that no file has: parts of its extents are cached under
-    /// it.
-    pub(super) id: u64,
-    /// The files before the last one, which is the file that was opened.
-    pub(super) bases: Vec<Arc<Footer>>,
-    pub(super) extents: Vec<Extent>,
-    pub(super) row_groups: Vec<RowGroup>,
-    pub(super) keywords: KeywordIndex,
-    pub(super) shapes: ShapeIndex,
-}
-
-impl ExtentList {
-    /// The row groups of one file, which have these numbers of rows.
-    pub(super) fn of_file(id: u64, rows: &[usize], keywords: KeywordIndex, shapes: ShapeIndex) -> ExtentList {
-        let whole =
-            |(row_group, rows): (u32, &usize)| Extent { file: Extent::BASE, row_group, start: 0, rows: *rows as u32 };
-        let extents: Vec<Extent> = (0..).zip(rows).map(whole).collect();
-        ExtentList { id, bases: Vec::new(), row_groups: row_groups(&extents), extents, keywords, shapes }
-    }
-
-    /// The list of an edited file.
-    ///
-    /// # Errors
-    /// [`StorageError::Layout`] if `base` is not the file that `edit` refers to, or its extents are not within it.
-    pub(super) fn of_edit(edit: &Edit, base: Arc<Footer>, own: &Footer) -> Result<ExtentList> {
-        let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
-        if base.layout.edit.is_some() {
-            return damaged("its base is also an edited file");
-        }
-        if base.layout.content_sha256 != edit.base.content_sha256 {
-            return damaged("its base is not the file that this edited file was created from");
-        }
-        // They may have been retired since.
-        let mut columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
-        let are_equal = columns.all(|(own, base)| *own == ShreddedColumn { retired: own.retired, ..base.clone() });
-        if !are_equal || own.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
-            return damaged("its base has different columns");
-        }
-        let rows: Vec<usize> = base.list.row_groups.iter().map(|row_group| row_group.rows).collect();
-        edit.check(Extent::BASE, &rows)?;
-        let files = [&base.list, &own.list];
-        let segments = files.map(|list| &list.keywords.segments[..]);
-        let mut keywords = KeywordIndex { segments: segments.concat(), ..KeywordIndex::default() };
-        let mut shapes = ShapeIndex::default();
-        for extent in &edit.extents {
-            let file = usize::from(extent.file);
-            let row_group = extent.row_group as usize;
-            let before: usize = segments[..file].iter().map(|segments| segments.len()).sum();
-            let place = files[file].keywords.place_of(row_group);
-            keywords.rows += place.map_or(0, |_| u64::from(extent.rows));
-            keywords.places.push(place.map(|(segment, start)| (before + segment, start + extent.start as usize)));
-            shapes.row_groups.push(files[file].shapes.get(row_group).cloned());
-        }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let extents = edit.extents.clone();
-        Ok(ExtentList { id, bases: vec![base], row_groups: row_groups(&extents), extents, keywords, shapes })
-    }
-
-    /// Of the list itself, without the files.
-    pub fn memory_bytes(&self) -> usize {
-        self.extents.len() * (size_of::<Extent>() + size_of::<RowGroup>())
-            + self.keywords.memory_bytes()
-            + self.shapes.memory_bytes()
-            + size_of::<ExtentList>()
-    }
-}
-
-fn row_groups(extents: &[Extent]) -> Vec<RowGroup> {
-    let mut first = 0;
-    let row_group = |extent: &Extent| {
-        let row_group = RowGroup { first, rows: extent.rows as usize };
-        first += u64::from(extent.rows);
-        row_group
-    };
-    extents.iter().map(row_group).collect()
 }
 
 #[cfg(test)]

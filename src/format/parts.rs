@@ -8,10 +8,10 @@ use parquet::bloom_filter::Sbbf;
 
 use super::aux_index::{AuxKey, CachedAux};
 use super::document_page::DocumentPage;
+use super::extent_list::ExtentList;
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
-use super::overlay::ExtentList;
 use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
@@ -51,10 +51,13 @@ pub enum Part {
     Paths(Arc<PathIndex>),
     ProfileSummary(Arc<ProfileSummary>),
     Keywords(Arc<Entries>),
-    /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
     Shapes(Arc<Shapes>),
-    Extents(Arc<ExtentList>),
+    /// The list of an edited file, and the footer of its base.
+    Extents {
+        list: Arc<ExtentList>,
+        base: Arc<Footer>,
+    },
     Aux(CachedAux),
 }
 
@@ -69,7 +72,7 @@ impl Part {
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),
-            Part::Extents(list) => list.memory_bytes(),
+            Part::Extents { list, .. } => list.memory_bytes(),
             Part::Aux(index) => index.memory_bytes,
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fixedbitset::FixedBitSet;
+
 use super::parts::PartKey;
 
 /// Metrics of what a reader asks for while they are attached to it ([`super::reader::VersionReader::observed`]).
@@ -17,11 +19,10 @@ pub struct ReaderMetrics {
     pub shapes: Lookups,
     requests: AtomicU64,
     bytes: AtomicU64,
-    /// A bit for each page of documents, by row group.
     pages: Mutex<PageSet>,
 }
 
-type PageSet = BTreeMap<u32, Vec<u64>>;
+type PageSet = BTreeMap<u32, FixedBitSet>;
 
 #[derive(Debug, Default)]
 pub struct Lookups {
@@ -47,13 +48,7 @@ impl ReaderMetrics {
         let lookups = match key {
             PartKey::Footer(_) => &self.footers,
             PartKey::Documents { row_group, page, .. } => {
-                let (word, bit) = (*page as usize / 64, page % 64);
-                let mut pages = self.pages();
-                let words = pages.entry(*row_group).or_default();
-                if words.len() <= word {
-                    words.resize(word + 1, 0);
-                }
-                words[word] |= 1 << bit;
+                self.pages().entry(*row_group).or_default().grow_and_insert(*page as usize);
                 &self.documents
             }
             PartKey::Column { .. } => &self.columns,
@@ -90,12 +85,10 @@ impl ReaderMetrics {
     /// How many pages of documents were asked for by this reader or another one of the same file, each counted once.
     pub fn distinct_pages_with(&self, other: &ReaderMetrics) -> u64 {
         let mut all = self.pages().clone();
-        for (row_group, words) in other.pages().iter() {
-            let both = all.entry(*row_group).or_default();
-            both.resize(both.len().max(words.len()), 0);
-            both.iter_mut().zip(words).for_each(|(word, more)| *word |= more);
+        for (row_group, pages) in other.pages().iter() {
+            all.entry(*row_group).or_default().union_with(pages);
         }
-        all.values().flatten().map(|word| u64::from(word.count_ones())).sum()
+        all.values().map(|pages| pages.count_ones(..) as u64).sum()
     }
 
     fn pages(&self) -> MutexGuard<'_, PageSet> {
@@ -110,7 +103,8 @@ mod tests {
 
     #[test]
     fn pages_count_once_whoever_asks_for_them() {
-        let (one, other) = (ReaderMetrics::default(), ReaderMetrics::default());
+        let one = ReaderMetrics::default();
+        let other = ReaderMetrics::default();
         let page = |row_group, page| PartKey::Documents { file: 1, row_group, page };
         for (row_group, number) in [(0, 0), (0, 0), (0, 63), (0, 64), (7, 200)] {
             one.looked_up(&page(row_group, number), true);

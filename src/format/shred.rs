@@ -188,73 +188,52 @@ fn offset(length: usize) -> Result<i32> {
 
 impl ShreddedBuilders {
     fn append(&mut self, scalar: Scalar<'_>, folded: &[u8]) {
+        let unescaped;
+        let mut exact = None;
         let mut number = None;
         let kind = match scalar {
             Scalar::Null => ShreddedKind::Null,
             Scalar::Bool(_) => ShreddedKind::Boolean,
-            Scalar::String(_) => ShreddedKind::String,
-            Scalar::Number(text) => {
-                number = NumericValue::parse(text);
-                match number.as_ref().map(|value| value.remainder().is_some()) {
-                    Some(true) => ShreddedKind::Number,
-                    _ => ShreddedKind::LongInteger,
+            Scalar::String(text) => {
+                if self.has_exact && text.raw() != folded {
+                    unescaped = text.unescape();
+                    // Raw texts also differ if they only contain an escape.
+                    exact = Some(unescaped.as_bytes()).filter(|exact| *exact != folded);
                 }
+                ShreddedKind::String
+            }
+            Scalar::Number(text) => {
+                exact = Some(text.as_bytes()).filter(|exact| *exact != folded);
+                number = NumericValue::parse(text).and_then(|value| Some((value.double(), value.remainder()?)));
+                // A long integer has no double here, because it equals only numbers with the same text.
+                if number.is_some() { ShreddedKind::Number } else { ShreddedKind::LongInteger }
             }
         };
+        self.push(kind, (kind != ShreddedKind::Null).then_some(folded), exact, number);
+    }
+
+    #[inline]
+    fn push(&mut self, kind: ShreddedKind, text: Option<&[u8]>, exact: Option<&[u8]>, number: Option<(f64, i64)>) {
         self.kind.append_value(kind as u8);
-        if kind == ShreddedKind::Null {
-            self.text.append_null();
-        } else {
-            self.text.append_value(folded);
-        }
+        self.text.append_option(text);
         if self.has_exact {
-            match scalar {
-                Scalar::String(text) if text.raw() != folded => {
-                    let exact = text.unescape();
-                    // An escape alone makes the raw text differ.
-                    if exact.as_bytes() == folded {
-                        self.exact.append_null();
-                    } else {
-                        self.exact.append_value(exact.as_bytes());
-                    }
-                }
-                Scalar::Number(text) if text.as_bytes() != folded => self.exact.append_value(text),
-                _ => self.exact.append_null(),
-            }
+            self.exact.append_option(exact);
         }
         if self.has_numbers {
-            match number.as_ref().and_then(|value| Some((value.double(), value.remainder()?))) {
-                Some((double, remainder)) => {
-                    self.number.append_value(double);
-                    self.remainder.append_option((remainder != 0).then_some(remainder));
-                }
-                // A long integer too: it equals no other number than one of the same text.
-                None => {
-                    self.number.append_null();
-                    self.remainder.append_null();
-                }
-            }
+            self.number.append_option(number.map(|(double, _)| double));
+            self.remainder.append_option(number.map(|(_, remainder)| remainder).filter(|remainder| *remainder != 0));
         }
     }
 
     /// Ends a row: a row of a scalar shredded column that got no value gets `Nothing`.
     fn end_row(&mut self) -> Result<()> {
-        let values = self.kind.len();
         if self.fans_out {
-            self.offsets.push(offset(values)?);
+            self.offsets.push(offset(self.kind.len())?);
             return Ok(());
         }
         let rows = self.offsets.len() + 1;
-        if values < rows {
-            self.kind.append_value(ShreddedKind::Nothing as u8);
-            self.text.append_null();
-            if self.has_exact {
-                self.exact.append_null();
-            }
-            if self.has_numbers {
-                self.number.append_null();
-                self.remainder.append_null();
-            }
+        if self.kind.len() < rows {
+            self.push(ShreddedKind::Nothing, None, None, None);
         }
         self.offsets.push(offset(rows)?);
         Ok(())

@@ -71,7 +71,6 @@ impl Spool {
         self.profile.entities
     }
 
-    /// Ends the first pass.
     pub fn finish(mut self) -> Result<Spooled> {
         let content = std::mem::take(&mut self.content);
         self.finish_with(content)
@@ -101,7 +100,6 @@ impl Spooled {
 pub struct Lines {
     _charge: SpoolCharge,
     file: BufReader<File>,
-    /// The checksum of all lines as they were written.
     written: u32,
     read: Hasher,
 }

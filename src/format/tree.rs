@@ -5,7 +5,7 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use strata_json::{Cursor, Scalar, Token};
+use strata_json::{Cursor, Scalar, Text, Token};
 
 pub type Node = u32;
 
@@ -14,12 +14,11 @@ pub const ROOT: Node = 0;
 /// Below every path that the tree does not hold.
 pub const UNKNOWN: Node = u32::MAX;
 
+/// A value that a walk finds. An object or an array comes before its contents.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     Scalar(Scalar<'a>),
-    /// An object, before what is in it.
     Object,
-    /// An array, before what is in it.
     Array,
 }
 
@@ -92,12 +91,11 @@ impl PathTree {
         self.entries.len()
     }
 
-    /// The keys from the root to a node, in canonical escapes.
-    pub fn keys(&self, mut node: Node) -> Vec<&[u8]> {
+    pub fn keys(&self, mut node: Node) -> Vec<String> {
         let mut keys = Vec::new();
         while node != ROOT {
             let entry = &self.entries[node as usize];
-            keys.push(&*entry.key);
+            keys.push(Text::new(&entry.key).unescape().into_owned());
             node = entry.parent;
         }
         keys.reverse();
@@ -128,7 +126,8 @@ impl PathTree {
         let node = self.entries.len() as Node;
         self.key_bytes += key.len();
         self.entries.push(Entry { parent, key: key.into(), path_bytes, next_guess: UNKNOWN, first_guess: UNKNOWN });
-        let (entries, hasher) = (&self.entries, &self.hasher);
+        let entries = &self.entries;
+        let hasher = &self.hasher;
         self.table.insert_unique(hash(hasher, parent, key), node, |other| {
             let entry = &entries[*other as usize];
             hash(hasher, entry.parent, &entry.key)
@@ -159,7 +158,8 @@ impl PathTree {
             match token {
                 Token::Key(text) => {
                     let Some((parent, last, _)) = open.last_mut() else { continue };
-                    let (parent, key) = (*parent, text.raw());
+                    let parent = *parent;
+                    let key = text.raw();
                     if parent == UNKNOWN {
                         node = UNKNOWN;
                         continue;

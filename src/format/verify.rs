@@ -25,7 +25,8 @@ const BATCH_ROWS: usize = 2_048;
 /// edited file its own entities are read: its base is a file of its own.
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String> {
     reader.verify_checksums(pace).await?;
-    let (list, reader) = (reader, reader.own());
+    let list = reader;
+    let reader = reader.own();
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
@@ -107,7 +108,8 @@ impl Documents {
         let batch = shredder.shred(&documents)?;
         let schema = batch.schema();
         for (index, stored) in self.columns.iter().enumerate() {
-            let (expected, name) = (batch.column(index + 1), schema.field(index + 1).name());
+            let expected = batch.column(index + 1);
+            let name = schema.field(index + 1).name();
             if stored.len() < self.first + rows {
                 return Err(damaged(&format!("the column {name} has too few rows")));
             }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_decompressed_if_it_is_whole_and_not_too_long() {
+    fn frame_is_decompressed_if_whole_and_not_too_long() {
         for contents in
             [&b""[..], b"a", &[7; 100_000], &(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>()]
         {

@@ -18,10 +18,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::{Result, StorageError, StoreSilent};
 
 /// How long a file is waited for: less than a query may take (`query.timeout_s`), so that the cause is told.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a file that did not answer is not asked, at first; twice as long each time.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Requests of the threads of one priority that a directory answers at a time, at least; two for each processor, if
 /// that is more. Each takes a thread, and an allocator keeps some MiB for each thread.
@@ -41,7 +41,7 @@ pub async fn place() -> Option<SemaphorePermit<'static>> {
 /// # Errors
 /// [`StorageError::Silent`] after 20 s, or at once while the file is not asked, since it did not answer.
 pub async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T> {
-    ask_within(PATIENCE, file, asked).await
+    ask_within(TIMEOUT, file, asked).await
 }
 
 /// As [`ask`], with another patience.
@@ -78,7 +78,9 @@ impl<T: Send + 'static> Drop for Request<T> {
     /// What nobody waits for keeps its place like others, and gives it back when it has kept it for too long.
     fn drop(&mut self) {
         let (Some(mut asked), Ok(runtime)) = (self.asked.take(), Handle::try_current()) else { return };
-        let (file, place, until) = (std::mem::take(&mut self.file), self.place.take(), self.until);
+        let file = std::mem::take(&mut self.file);
+        let place = self.place.take();
+        let until = self.until;
         runtime.spawn(async move {
             if timeout_at(until, &mut asked).await.is_err() {
                 SilentFiles::locked().is_silent(&file);
@@ -121,7 +123,7 @@ impl SilentFiles {
     }
 
     fn is_silent(&mut self, file: &Path) {
-        let silence = Silence { next: Instant::now() + PAUSE, pause: PAUSE };
+        let silence = Silence { next: Instant::now() + RETRY_DELAY, pause: RETRY_DELAY };
         self.0.entry(file.to_owned()).or_insert(silence);
     }
 
@@ -162,25 +164,26 @@ mod tests {
     /// Who waits at a pipe that has been removed waits for ever, and the file that is back must be read.
     #[test]
     fn a_silent_file_is_asked_once_after_each_pause() {
-        let (file, moment) = (Path::new("/store/again"), Duration::from_millis(1));
+        let file = Path::new("/store/again");
+        let moment = Duration::from_millis(1);
         let mut files = SilentFiles::default();
         assert!(files.may_be_asked(file) && files.may_be_asked(file));
         files.is_silent(file);
         assert!(files.is_left_alone(file) && !files.may_be_asked(file));
         let silence = files.0.get_mut(file).expect("it is silent");
-        assert_eq!(silence.pause, PAUSE);
+        assert_eq!(silence.pause, RETRY_DELAY);
         silence.next = Instant::now() - moment;
         assert!(!files.is_left_alone(file));
         assert!(files.may_be_asked(file) && !files.may_be_asked(file));
         // The one that was asked was not answered, either.
         files.is_silent(file);
-        assert_eq!(files.0[file].pause, 2 * PAUSE);
+        assert_eq!(files.0[file].pause, 2 * RETRY_DELAY);
         files.answers(file);
         assert!(files.may_be_asked(file) && files.may_be_asked(file));
     }
 
     #[tokio::test]
-    async fn requests_that_nobody_waits_for_keep_their_places_for_a_while() {
+    async fn abandoned_requests_keep_their_places_for_a_while() {
         let file = PathBuf::from("/store/left");
         let moment = Duration::from_millis(1);
         // All at once, however many processors there are.

@@ -65,27 +65,3 @@ pub fn synchronise_file(file: &Path, root: &Path) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_is_made_again_than_went() {
-        let root = tempfile::tempdir().expect("a directory");
-        let data = root.path().join("data");
-        let (temporary, own) = (data.join("tmp"), data.join("tmp/process"));
-        let gone = restore_directory(&own, 1).expect_err("the data directory is not there");
-        assert!(gone.get_ref().is_some_and(|inner| inner.is::<DirectoryGone>()), "{gone:?}");
-        assert!(!data.exists());
-        fs::create_dir(&data).expect("made");
-        for _ in 0..2 {
-            restore_directory(&own, 1).expect("made again");
-            assert!(own.is_dir());
-        }
-        fs::remove_dir_all(&temporary).expect("removed");
-        fs::write(&temporary, "no directory").expect("written");
-        restore_directory(&own, 1).expect_err("a file is in its place");
-        restore_directory(&temporary, 1).expect_err("a file is in its place");
-    }
-}

@@ -83,7 +83,6 @@ fn unusable(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// The permission that credentials lack.
 fn lacked(permission: Option<&str>) -> String {
     permission.map_or_else(|| "a permission".to_owned(), |permission| format!("the permission {permission}"))
 }
@@ -135,7 +134,6 @@ fn of_temporary_files(cause: &io::Error) -> Shortage {
     }
 }
 
-/// How the client of S3 begins to tell of a request that failed.
 const FAILED_REQUEST: &str = "Error performing ";
 
 /// What an S3 server means that refuses a request with 403. The client's text is all that can be asked: method, URL,
@@ -152,7 +150,8 @@ fn of_refusal(text: &str) -> Shortage {
         return Shortage::Credentials;
     }
     let mut words = text.strip_prefix(FAILED_REQUEST).unwrap_or_default().split(' ');
-    let (method, url) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let method = words.next().unwrap_or_default();
+    let url = words.next().unwrap_or_default();
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let asks = |parameter: &str| query.split('&').any(|asked| asked.split('=').next() == Some(parameter));
     Shortage::Forbidden(match method {
@@ -190,91 +189,5 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
             Some(text.map_or(Shortage::Denied, |text| of_refusal(&text)))
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    #[test]
-    fn a_shortage_is_found_however_deep_it_lies() {
-        let full = || io::Error::from_raw_os_error(28);
-        for (error, expected) in [
-            (StorageError::Io(full()), Some(Shortage::DiskFull)),
-            (StorageError::Io(io::Error::other(StorageError::Io(full()))), Some(Shortage::DiskFull)),
-            (StorageError::Io(io::Error::from_raw_os_error(24)), Some(Shortage::Descriptors)),
-            (StorageError::Io(io::Error::from_raw_os_error(5)), None),
-            (StorageError::Io(io::Error::from_raw_os_error(11)), Some(Shortage::Threads)),
-            (StorageError::Io(io::Error::other("background task failed")), Some(Shortage::Threads)),
-            (StorageError::Io(io::Error::other("another")), None),
-            (
-                StorageError::Store(object_store::Error::Generic { store: "LocalFileSystem", source: full().into() }),
-                Some(Shortage::DiskFull),
-            ),
-            (
-                StorageError::Store(object_store::Error::Generic { store: "S3", source: "refused".into() }),
-                Some(Shortage::Unreachable),
-            ),
-            (StorageError::Shared(Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
-            (StorageError::gone("another"), Some(Shortage::Gone)),
-            (StorageError::Silent(StoreSilent), Some(Shortage::Unreachable)),
-            (StorageError::Shared(Arc::new(StorageError::Silent(StoreSilent))), Some(Shortage::Unreachable)),
-            (io::Error::from(DirectoryGone).into(), Some(Shortage::NoDirectory)),
-            (StorageError::Shared(Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
-            (StorageError::Worker, None),
-            (StorageError::Io(io::ErrorKind::PermissionDenied.into()), Some(Shortage::Denied)),
-        ] {
-            assert_eq!(Shortage::of(&error), expected, "{error:?}");
-        }
-    }
-
-    #[test]
-    fn whatever_is_wrong_with_temporary_files_is_a_shortage() {
-        const UNUSABLE: &str = "the directory for temporary files cannot be used";
-        for (code, expected) in [
-            (1, format!("{UNUSABLE}: access to the disk is denied")),
-            (2, UNUSABLE.to_owned()),
-            (5, UNUSABLE.to_owned()),
-            (13, format!("{UNUSABLE}: access to the disk is denied")),
-            (17, format!("{UNUSABLE}: its path is not a directory")),
-            (20, format!("{UNUSABLE}: its path is not a directory")),
-            (24, "no file descriptors are left".to_owned()),
-            (28, "a disk is full".to_owned()),
-            (30, format!("{UNUSABLE}: the disk is read-only")),
-        ] {
-            let cause = Arc::new(io::Error::from_raw_os_error(code));
-            let error = StorageError::Io(NoTemporaryFiles { directory: "tmp".into(), cause }.into());
-            assert_eq!(Shortage::of(&error).expect("a shortage").to_string(), expected, "{error:?}");
-        }
-    }
-
-    #[test]
-    fn what_an_s3_store_refuses_is_named() {
-        let denied = "in 5ms - Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>";
-        let unknown = "in 5ms - Server returned non-2xx status code: 403 Forbidden: <Code>InvalidAccessKeyId</Code>";
-        let lacks = |permission| Shortage::Forbidden(Some(permission));
-        for (request, answer, expected) in [
-            ("GET http://s3.test/bucket/a", denied, lacks("s3:GetObject")),
-            ("HEAD http://s3.test/bucket/a", "in 5ms - 403 Forbidden: ", lacks("s3:GetObject")),
-            ("GET http://s3.test/bucket?list-type=2&prefix=a", denied, lacks("s3:ListBucket")),
-            ("PUT http://s3.test/bucket/a?partNumber=1&uploadId=b", denied, lacks("s3:PutObject")),
-            ("POST http://s3.test/bucket/a?uploads", denied, lacks("s3:PutObject")),
-            ("DELETE http://s3.test/bucket/a", denied, lacks("s3:DeleteObject")),
-            ("DELETE http://s3.test/bucket/a?uploadId=b", denied, lacks("s3:AbortMultipartUpload")),
-            ("POST http://s3.test/bucket?delete", denied, lacks("s3:DeleteObject")),
-            ("PATCH REDACTED", denied, Shortage::Forbidden(None)),
-            ("GET http://s3.test/bucket/a", unknown, Shortage::Credentials),
-        ] {
-            let text = format!("Error performing {request} {answer}");
-            let refused = io::Error::new(io::ErrorKind::PermissionDenied, text.clone());
-            assert_eq!(Shortage::of(&StorageError::Io(refused)), Some(expected), "{text}");
-            let refused = object_store::Error::PermissionDenied { path: "a".to_owned(), source: text.clone().into() };
-            assert_eq!(Shortage::of(&StorageError::Store(refused)), Some(expected), "{text}");
-        }
-        let unknown = object_store::Error::Unauthenticated { path: "a".to_owned(), source: "401".into() };
-        assert_eq!(Shortage::of(&StorageError::Store(unknown)), Some(Shortage::Credentials));
     }
 }

@@ -97,7 +97,8 @@ impl Store {
 
     /// Gives the store an identity, unless it has one; returns what it has, which outlives a power failure.
     pub async fn give_identity(&self, identity: &str) -> Result<String> {
-        let (path, content) = (object_store::path::Path::from(IDENTITY), bytes::Bytes::from(format!("{identity}\n")));
+        let path = object_store::path::Path::from(IDENTITY);
+        let content = bytes::Bytes::from(format!("{identity}\n"));
         match self.objects.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
             Ok(_) => {}
             // What is there was cut; or some file systems and servers cannot do so on condition.
@@ -167,7 +168,8 @@ impl Store {
     /// file is synchronised, its entry, and that of each folder on the way, which may be new.
     pub async fn persist(&self, path: &object_store::path::Path) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let (file, root) = (directory.join(path.as_ref()), directory.clone());
+        let file = directory.join(path.as_ref());
+        let root = directory.clone();
         let synchronise = move || durable::synchronise_file(&file, &root);
         blocking(synchronise).await??;
         Ok(())

@@ -51,24 +51,3 @@ fn object_of(name: &str) -> Option<&str> {
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && !object.is_empty()).then_some(object)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn staged_names_are_told_from_others() {
-        for (name, object) in [
-            ("1f.parquet#1", Some("1f.parquet")),
-            ("a#b#12", Some("a#b")),
-            ("1f.parquet", None),
-            ("1f.parquet#", None),
-            ("1f.parquet#1a", None),
-            ("#1", None),
-        ] {
-            assert_eq!(object_of(name), object, "{name}");
-        }
-        let directory = tempfile::tempdir().expect("a directory");
-        assert_eq!(list(directory.path(), "versions").expect("listed"), []);
-    }
-}

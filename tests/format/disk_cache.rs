@@ -249,7 +249,7 @@ async fn concurrent_reads_of_a_range_fetch_it_once() {
 }
 
 #[tokio::test]
-async fn processes_with_one_directory_have_folders_of_their_own() {
+async fn processes_sharing_a_directory_have_own_folders() {
     let directory = tempfile::tempdir().expect("a directory");
     let source = Source::default();
     let caches = [open(directory.path(), 64 << 20), open(directory.path(), 64 << 20)];
@@ -294,7 +294,7 @@ impl Watch for Counted {
 }
 
 #[test]
-fn a_reader_asks_the_disk_first_and_a_file_that_is_restored_is_read_again() {
+fn reader_prefers_disk_and_rereads_restored_files() {
     let bench = Bench::new();
     let (memory, counted) = (Arc::new(object_store::memory::InMemory::new()), Counted::default());
     let watched = Watched { inner: memory.clone(), watch: counted.clone() };

@@ -53,7 +53,7 @@ fn the_content_hash_is_that_of_the_entities_alone() {
 }
 
 #[test]
-fn any_entities_come_back_with_columns_as_the_reference_says() {
+fn entities_and_columns_match_the_reference() {
     let bench = Bench::new();
     let entities = proptest::collection::vec(hostile::entity(), 0..14);
     let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(ROW_GROUP_ROWS), 1..16_usize];
@@ -472,7 +472,7 @@ pub(crate) async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, St
 }
 
 #[test]
-fn documents_that_compress_well_are_decoded_ahead_only_so_far() {
+fn decoding_ahead_is_limited_by_decompressed_bytes() {
     const DOCUMENTS: usize = 40;
     let bench = Bench::new();
     let store = opened("memory://");

@@ -81,7 +81,7 @@ fn a_page_is_kept_indented_once_that_is_less_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_do_not_tell_whether_pages_are_kept_indented() {
+async fn answers_do_not_depend_on_indented_pages() {
     let owned = Owned::start(|config| config.cache.response_bytes = 0).await;
     let mut runner = TestRunner::default();
     let mut entities = entities(40);

@@ -93,7 +93,7 @@ fn every_changed_byte_of_the_index_is_found() {
 }
 
 #[test]
-fn versions_whose_search_text_is_short_or_hardly_repeats_have_no_index() {
+fn short_or_unique_search_text_has_no_index() {
     let bench = Bench::new();
     let store = opened("memory://");
     let check = |entities: &[String], segments| {

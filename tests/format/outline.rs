@@ -182,7 +182,7 @@ fn an_empty_version_needs_none() {
 }
 
 #[test]
-fn a_damaged_outline_or_footer_costs_no_answer_and_is_found() {
+fn damaged_outline_or_footer_costs_no_answer() {
     let entities = some_entities(60);
     let file = File::written(&entities, &options(0, 7));
     let outline = file.outline().expect("an outline");
@@ -225,7 +225,7 @@ fn a_damaged_outline_or_footer_costs_no_answer_and_is_found() {
 }
 
 #[test]
-fn an_outline_that_is_not_that_of_the_file_is_refused_or_found() {
+fn outline_of_another_file_is_refused_or_found() {
     let entities = some_entities(40);
     let file = File::written(&entities, &options(0, 7));
     let outline = file.outline().expect("an outline");

@@ -72,7 +72,7 @@ fn a_profile_says_what_the_reference_says() {
 }
 
 #[test]
-fn the_fixtures_have_the_profile_that_the_reference_says() {
+fn fixtures_have_the_profile_of_the_reference() {
     let files = Files::new();
     for (_, file, records) in FIXTURE_FILES {
         check(&files, &fixture(file, records)[..200], &WriteOptions::default());
@@ -140,7 +140,7 @@ fn a_profile_has_the_columns_of_a_table() {
 }
 
 #[test]
-fn of_many_values_the_number_and_the_frequent_ones_are_estimated_and_the_ends_exact() {
+fn many_values_have_estimated_counts_and_exact_ends() {
     const COUNT: u64 = 60_000;
     let scrambled = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let entities: Vec<String> = (0..COUNT)
@@ -346,7 +346,7 @@ print(table.num_rows, duckdb.sql(f\"SELECT count(*), max(length(document)) FROM 
 
 on_both_databases! {
     Owned:
-    a_profile_is_the_owners_and_everybodys_of_a_public_dataset
+    profile_is_public_if_the_dataset_is
     what_is_asked_wrongly_is_named
 }
 
@@ -363,7 +363,7 @@ async fn get(owned: &Owned, token: Option<&str>, query: &str) -> Answer {
     answer
 }
 
-async fn a_profile_is_the_owners_and_everybodys_of_a_public_dataset(owned: Owned) {
+async fn profile_is_public_if_the_dataset_is(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1},{"a":2.50}]"#, r#"[{"b":{"c":null}}]"#]).await;
     let hidden = owned.dataset("Hidden", json!({"private": true}), &[r#"[{"a":1}]"#]).await;
     let (_, other) = add_user(&owned.service, "other@strata.test", strata_types::user::Plan::Free).await;

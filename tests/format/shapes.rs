@@ -12,6 +12,7 @@ use strata_format::reader::{Unbounded, VersionReader};
 use strata_format::shapes::ScalarKind;
 use strata_format::shapes::builder::ShapeLimits;
 use strata_format::shapes::decoded::Shapes;
+use strata_format::shapes::stored::{ShapeIndex, StoredShapes};
 use strata_format::verify::verify;
 use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
 use strata_reference::{Value, hostile};
@@ -187,4 +188,23 @@ fn shapes_that_take_too_much_are_left_out() {
     // Entities that are nothing but keys.
     let keys: Vec<String> = (0..30).map(|number| format!(r#"{{"{:x}":1}}"#, number * 0x9E37_79B9_u64)).collect();
     check(&keys, ShapeLimits { share_percent: 6, ..shapes() }, &[]);
+}
+
+#[test]
+fn shape_index_written_is_read() {
+    let text = r#"{"format":1,"row_groups":[[4,36,4294967295],null,[100,20,7]]}"#;
+    let index = ShapeIndex::parse(text, 3, 120).expect("an index");
+    assert_eq!(index.encode().expect("a text"), text);
+    let shapes = |range, checksum| Some(StoredShapes { range, checksum });
+    let expected = [shapes(4..40, u32::MAX), None, shapes(100..120, 7), None];
+    assert_eq!([0, 1, 2, 3].map(|row_group| index.get(row_group).cloned()), expected);
+    assert_eq!(index.row_groups().collect::<Vec<_>>(), [0, 2]);
+    assert!(!index.is_empty());
+
+    assert!(ShapeIndex::parse(text, 3, 119).is_err());
+    assert!(ShapeIndex::parse(text, 2, 120).is_err());
+    assert!(ShapeIndex::parse(&text.replace("[4,", "[18446744073709551615,"), 3, 120).is_err());
+    assert!(ShapeIndex::parse("{", 3, 120).is_err());
+    // Another format is not for this reader.
+    assert!(ShapeIndex::parse(r#"{"format":2,"row_groups":"?"}"#, 3, 120).expect("none").is_empty());
 }

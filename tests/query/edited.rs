@@ -417,7 +417,7 @@ fn a_removed_maximum_stays_as_a_bound() {
     let slots = Slots::from([(1_500, Slot { inserts: Vec::new(), change: Some(None) })]);
     let place = editing::base_of(&reader, base.0.as_ref(), base.1.size_bytes);
     let (limits, index) = (always_beside(0), IndexSettings::default());
-    let plan = editing::plan(&reader, place, &slots, &index, (&limits, 20));
+    let plan = editing::plan(&reader, place, &slots, &index, &limits, 20);
     let plan = files.bench.runtime.block_on(plan).expect("planned").expect("beside");
     assert!(plan.profile.is_some(), "it follows");
     let looked_up = |counts: CacheUse| counts.hits + counts.misses;

@@ -65,8 +65,8 @@ impl Bench {
         let planned = self.runtime.block_on(async {
             let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
             let base = editing::base_of(&list, path.as_ref(), written.size_bytes);
-            let limits = (limits, options.row_group_rows);
-            let Some(mut plan) = editing::plan(&list, base, slots, &options.index, limits).await? else {
+            let plan = editing::plan(&list, base, slots, &options.index, limits, options.row_group_rows).await?;
+            let Some(mut plan) = plan else {
                 return Ok::<_, StorageError>(None);
             };
             let (profile, columns) = match plan.profile.take() {

@@ -1,55 +1,44 @@
-//! An edited list: what of a list stays where it lies, what lies in a file of its own, and what both are like.
+//! Edits of a list: which rows stay in the base file, which entities a delta file contains, and the profile of both.
 //!
-//! 1. The edits are laid along the extents of the list ([`extents`]). What no edit touches stays in the base. What
-//!    edits brought, now and before, becomes the entities of a new file.
-//! 2. The profile of the list follows from that of the list before, and the entities that went and came ([`profile`]).
-//!    Minima and maxima are bounds then. Where anything else does not follow, the list is read once for a new profile.
+//! 1. The edits are laid along the extents of the list ([`extents`]). Rows that no edit touches stay in the base. The
+//!    entities of this edit and of earlier edits become the entities of a new delta file.
+//! 2. The profile of the list is computed from the previous profile and the changed entities ([`profile`]). Minima and
+//!    maxima are bounds then. If anything else cannot be computed, the list is read once for a new profile.
 //! 3. [`write_edited`](super::writer::write_edited) writes the file.
 //!
-//! Nothing is written anew that an edit does not touch, so that an edit costs what it changes, however large the list
-//! is. A list that edits have cut into many extents, or of which much lies in the file of its own, is worth less than
-//! one written whole: [`plan`] gives none then.
+//! An edit writes only what it changes, so its cost does not depend on the size of the list. Reads of a list with many
+//! extents or a large delta are slower than reads of a list that is written as a whole: [`plan`] returns `None` then.
 
+mod documents;
 pub mod extents;
 pub mod profile;
-
-use std::collections::BTreeMap;
-use std::ops::Range;
+mod slots;
 
 use bytes::Bytes;
 use strata_json::Columns;
-use strata_store::{Result, StorageError};
+use strata_store::Result;
 use strata_types::index::IndexSettings;
 
+use self::documents::read;
 use self::extents::{ExtentBuilder, Item};
 use self::profile::Changed;
+pub use self::slots::{Slot, Slots};
 use super::overlay::{BaseFile, Edit, Extent};
 use super::profile::{StoredProfile, bytes_of};
 use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
-    /// What comes before it, canonical documents in order.
-    pub inserts: Vec<Bytes>,
-    /// What becomes of the entity there, if anything: another one, or nothing.
-    pub change: Option<Option<Bytes>>,
-}
-
-/// Edits of a list, by position. The one after its last takes inserts alone.
-pub type Slots = BTreeMap<u64, Slot>;
-
-/// When a list is written whole.
+/// The limits beyond which a list is written as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct EditLimits {
-    /// A list of fewer bytes of documents is: that is as quick.
+    /// A list with fewer bytes of documents is always written as a whole, which is as fast.
     pub list_bytes: u64,
-    /// So few rows of the base between edits are moved beside these: an extent costs more than they do.
+    /// Rows of the base between two edits move to the delta if they are at most this many: an extent costs more.
     pub gap_rows: u32,
-    /// Most extents beside the row groups of the base. Each is a row group to readers.
+    /// Most extents in addition to the row groups of the base. Each is a row group to readers.
     pub extents: usize,
-    /// Most bytes of documents in the file of its own, and most of them as a share of the list's.
+    /// Most bytes of documents in the delta, and their largest share of the documents of the list.
     pub own_bytes: u64,
     pub own_percent: u64,
 }
@@ -63,13 +52,12 @@ impl Default for EditLimits {
 pub struct EditPlan {
     /// The entities of the file, canonical documents in order.
     pub own: Vec<Bytes>,
-    /// What the list is made of beside them.
     pub list: EditedList,
-    /// What is told of the list, with its columns as a table; `None` where it has to be read for that.
+    /// The profile of the list, with its columns as a table; `None` if the list must be read for it.
     pub profile: Option<(StoredProfile, Option<Columns>)>,
 }
 
-/// The file that an edit of a list refers to: that of the list, or the base of an edited one.
+/// The base of an edit: the file of the list, or the base of an edited list.
 pub fn base_of(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
     let layout = list.layout();
     match &layout.edit {
@@ -78,14 +66,15 @@ pub fn base_of(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
     }
 }
 
-/// How an edited list is to be written beside its base; `None` where it should be written whole. `slots` are within the
+/// Plans a delta file with edits of a list; `None` if the list should be written as a whole. `slots` are within the
 /// list. Reads what edits touch.
 pub async fn plan(
     list: &VersionReader,
     base: BaseFile,
     slots: &Slots,
     index: &IndexSettings,
-    (limits, row_group_rows): (&EditLimits, usize),
+    limits: &EditLimits,
+    row_group_rows: usize,
 ) -> Result<Option<EditPlan>> {
     let before = list.layout();
     if before.document_bytes < limits.list_bytes || before.index != *index {
@@ -105,7 +94,8 @@ pub async fn plan(
         }
     }
     let mut builder = ExtentBuilder::new(row_group_rows);
-    let (mut own, mut own_bytes) = (Vec::new(), 0_u64);
+    let mut own = Vec::new();
+    let mut own_bytes = 0_u64;
     let most_bytes = limits.own_bytes.min(before.document_bytes.saturating_mul(limits.own_percent) / 100);
     for item in items {
         let documents = match item {
@@ -143,33 +133,10 @@ pub async fn plan(
     Ok(Some(EditPlan { own, list, profile }))
 }
 
-async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>> {
-    let mut documents = Vec::with_capacity(rows as usize);
-    let mut positions = position..position + u64::from(rows);
-    while !positions.is_empty() {
-        documents.extend(read_page(list, &mut positions).await?);
-    }
-    Ok(documents)
-}
-
-/// Takes the first of these positions that lie in one page, and returns their documents.
-async fn read_page(list: &VersionReader, positions: &mut Range<u64>) -> Result<Vec<Bytes>> {
-    let row_group = list.row_group_of(positions.start);
-    let first = list.row_groups()[row_group].first;
-    let start = (positions.start - first) as usize;
-    let page = list.documents(row_group, list.page_of(row_group, start)).await?;
-    let of_page = page.rows();
-    let wanted = start..of_page.end.min((positions.end - first) as usize);
-    if wanted.is_empty() || wanted.start < of_page.start {
-        return Err(StorageError::Layout("documents are missing from a page".to_owned()));
-    }
-    positions.start += wanted.len() as u64;
-    Ok(wanted.map(|row| Bytes::copy_from_slice(page.document(row))).collect())
-}
-
-/// The entities that go, and those that come; `None` where those that go have more bytes than `most_bytes`.
+/// The removed and the added entities; `None` if the removed ones have more bytes than `most_bytes`.
 async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>> {
-    let (mut changed, mut bytes) = (Changed::default(), 0);
+    let mut changed = Changed::default();
+    let mut bytes = 0;
     for (position, Slot { inserts, change }) in slots {
         changed.added.extend(inserts.iter().cloned());
         let Some(entity) = change else { continue };

@@ -8,13 +8,14 @@ use strata_json::{Columns, ColumnsBuilder};
 use strata_runtime::blocking::blocking;
 use strata_store::Result;
 
+use super::documents::read_page;
 use super::extents::{Item, laid_out};
-use super::{Slots, read_page};
+use super::slots::Slots;
 use crate::layout::Layout;
 use crate::profile::{ProfileBuilder, StoredProfile, edited};
 use crate::reader::VersionReader;
 
-/// So many bytes of a list are read from its beginning for the order of its columns.
+/// How many bytes are read from the beginning of a list for the order of its columns.
 const COLUMNS_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -27,8 +28,8 @@ pub struct Changed {
     pub reshapes: bool,
 }
 
-/// What is told of a list after edits, and its columns. `None` where it does not follow from what is told of the list
-/// before. Retires columns of the layout.
+/// The profile of a list after edits, and its columns. `None` if they cannot be computed from the previous profile.
+/// Retires columns of the layout.
 pub(super) async fn of_edited(
     list: &VersionReader,
     layout: &mut Layout,
@@ -45,7 +46,7 @@ pub(super) async fn of_edited(
     Ok(Some((profile, columns)))
 }
 
-/// The columns of a list after edits, in order of first appearance; `None` where they do not follow.
+/// The columns of a list after edits, in order of first appearance; `None` if they cannot be computed.
 async fn columns_of(
     list: &VersionReader,
     before: &Columns,
@@ -73,7 +74,8 @@ async fn columns_of(
             return Ok(None);
         }
     }
-    let (possible, is_empty) = (possible.columns(), possible.is_empty());
+    let is_empty = possible.is_empty();
+    let possible = possible.columns();
     let new = possible.names().iter().filter(|name| !is_empty && before.position(name).is_none()).count();
     let expected = before.len() + new;
     let mut found = ColumnsBuilder::new(expected);
@@ -94,7 +96,7 @@ async fn columns_of(
     Ok(None)
 }
 
-/// What is told of a list after edits, by reading all of it. Retires columns of the layout.
+/// Reads a whole list after edits for its profile and its columns. Retires columns of the layout.
 pub async fn read_anew(
     list: &VersionReader,
     slots: &Slots,
@@ -111,11 +113,11 @@ pub async fn read_anew(
         profile = blocking(add).await?;
     }
     profile.retire_dictionaries(layout);
-    let told = profile.describe(&profile.shredded_in(layout), &layout.index);
-    Ok((told, profile.columns()))
+    let mut stored = profile.describe(&profile.shredded_in(layout), &layout.index);
+    stored.set_unmet(layout);
+    Ok((stored, profile.columns()))
 }
 
-/// A walk along the documents of a list after edits.
 struct Walk<'a> {
     list: &'a VersionReader,
     items: IntoIter<Item>,

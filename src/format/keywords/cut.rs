@@ -27,32 +27,6 @@ const PIECES: usize = 16;
 /// Hexadecimal words have at least so many bytes.
 const HEXADECIMAL_BYTES: usize = 4;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Break,
-    Mark,
-    Word,
-}
-
-const KINDS: [Kind; 256] = {
-    let mut kinds = [Kind::Mark; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        kinds[byte] = match byte as u8 {
-            0..=0x20 | SEPARATOR => Kind::Break,
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => Kind::Word,
-            _ => Kind::Mark,
-        };
-        byte += 1;
-    }
-    kinds
-};
-
-#[inline]
-fn kind(byte: u8) -> Kind {
-    KINDS[usize::from(byte)]
-}
-
 #[inline]
 pub fn entries<'t>(text: &'t [u8], mut entry: impl FnMut(&'t [u8])) {
     for_each_piece(text, |start, end| entry(text.get(start..end).unwrap_or_default()));
@@ -99,13 +73,15 @@ fn is_hexadecimal(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// The word of an entry, or of a part of one, and the marks behind it.
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || (byte >= 0x80 && byte != SEPARATOR)
+}
+
 fn split_marks(entry: &[u8]) -> (&[u8], &[u8]) {
-    let word = entry.iter().position(|byte| kind(*byte) != Kind::Word).unwrap_or(entry.len());
+    let word = entry.iter().position(|byte| !is_word(*byte)).unwrap_or(entry.len());
     entry.split_at(word)
 }
 
-/// How a piece of a needle lies in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Within,
@@ -204,124 +180,6 @@ impl Plan {
             Plan::Exact(piece) => std::slice::from_ref(piece),
             Plan::Pieces(pieces) => pieces,
             Plan::Scan => &[],
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn cut(text: &str) -> Vec<String> {
-        let bytes: Vec<u8> = text.bytes().map(|byte| if byte == b'|' { SEPARATOR } else { byte }).collect();
-        let mut found = Vec::new();
-        entries(&bytes, |entry| found.push(String::from_utf8_lossy(entry).into_owned()));
-        found
-    }
-
-    #[test]
-    fn texts_are_cut() {
-        let check = |text, expected: &[&str]| assert_eq!(cut(text), expected, "{text}");
-        check("", &[]);
-        check("| \n |", &[]);
-        check("see https://example.org/c++ (1)", &["see", "https://", "example.", "org/", "c++", "(", "1)"]);
-        check("|long-term|-117.5|", &["long-", "term", "-", "117.", "5"]);
-        check("|straße|東京.|", &["straße", "東京."]);
-    }
-
-    #[test]
-    fn needles_are_planned() {
-        let check = |needle: &str, expected: &str| {
-            let needle: Vec<u8> = needle.bytes().map(|byte| if byte == b'|' { SEPARATOR } else { byte }).collect();
-            let plan = Plan::of(&needle);
-            let pieces = plan.pieces().iter().map(|piece| {
-                let classes: String = Class::ALL
-                    .iter()
-                    .zip("wdh".chars())
-                    .filter(|(class, _)| piece.may_be_in(**class))
-                    .map(|(_, letter)| letter)
-                    .collect();
-                format!("{:?} {} {classes}", piece.place, String::from_utf8_lossy(&piece.bytes))
-            });
-            let pieces: Vec<String> = pieces.collect();
-            let exact = if matches!(plan, Plan::Exact(_)) { "exact: " } else { "" };
-            assert_eq!(format!("{exact}{}", pieces.join(", ")), expected, "{plan:?}");
-        };
-        check("", "");
-        check(" \t", "");
-        check("li", "exact: Within li w");
-        check("deadbeef", "exact: Within deadbeef wh");
-        check("2018", "exact: Within 2018 wdh");
-        check("2018-", "exact: Within 2018- wdh");
-        check("-", "exact: Within - wdh");
-        check("https://", "exact: Within https:// w");
-        check(" the ", "Whole the w");
-        check("long-term", "End long- w, Start term w");
-        check("www.example.org", "Whole example. w, End www. w, Start org w");
-        check("2018-02-07", "End 2018- wdh, Whole 02- d, Start 07 wdh");
-        check("|12a4|", "Whole 12a4 h");
-        check("|12|", "Whole 12 d");
-        check(" 12", "Start 12 wdh");
-        check(" 12.", "Start 12. d");
-        check("(1", "Start 1 wdh, End ( wdh");
-        check(" (", "Start ( w");
-        check("a a a", "Start a wh, End a wh, Whole a w");
-    }
-
-    fn classes_and_breaks() -> impl Strategy<Value = Vec<u8>> {
-        proptest::collection::vec(proptest::sample::select(&b"aaeg129--. \x00\xC3\xBF"[..]), 0..24)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4_000))]
-
-        /// A text that holds the needle has entries for all its pieces, of the classes that they may be in; one that
-        /// does not has none if the plan is exact.
-        #[test]
-        fn plans_hold(texts in proptest::collection::vec(classes_and_breaks(), 0..4), needle in classes_and_breaks(), take in any::<(usize, usize)>(), of_text in any::<bool>(), whole in any::<bool>()) {
-            let mut text = vec![SEPARATOR];
-            for one in &texts {
-                text.extend_from_slice(one);
-                text.push(SEPARATOR);
-            }
-            // Needles that occur are of most interest.
-            let mut needle = if of_text {
-                let one = texts.first().cloned().unwrap_or_default();
-                let from = take.0 % (one.len() + 1);
-                one[from..from + take.1 % (one.len() - from + 1)].to_vec()
-            } else {
-                needle
-            };
-            if whole {
-                needle.insert(0, SEPARATOR);
-                needle.push(SEPARATOR);
-            }
-            let plan = Plan::of(&needle);
-            let mut found = Vec::new();
-            entries(&text, |entry| found.push(entry));
-            let holds = memchr::memmem::find(&text, &needle).is_some();
-            let has = |piece: &Piece| found.iter().any(|entry| piece.is_in(entry) && piece.may_be_in(Class::of(entry)));
-            let candidate = plan.pieces().iter().all(has);
-            prop_assert!(candidate || !holds, "{plan:?} {found:?}");
-            if matches!(plan, Plan::Exact(_)) {
-                prop_assert_eq!(candidate, holds);
-            }
-            for piece in plan.pieces() {
-                let joined = [&[SEPARATOR], found.join(&SEPARATOR).as_slice(), &[SEPARATOR]].concat();
-                let by_pattern = memchr::memmem::find(&joined, &piece.pattern()).is_some();
-                prop_assert_eq!(by_pattern, found.iter().any(|entry| piece.is_in(entry)));
-            }
-        }
-
-        /// Entries are all that is not a break, in order.
-        #[test]
-        fn entries_are_all_but_breaks(text in classes_and_breaks()) {
-            let mut joined = Vec::new();
-            entries(&text, |entry| joined.extend_from_slice(entry));
-            let expected: Vec<u8> = text.iter().copied().filter(|byte| kind(*byte) != Kind::Break).collect();
-            prop_assert_eq!(joined, expected);
         }
     }
 }

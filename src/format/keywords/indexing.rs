@@ -11,7 +11,6 @@ pub struct IndexedRowGroups {
     pub segment: Segment,
 }
 
-/// Makes segments of row groups that come one after the other.
 pub struct Indexer {
     limits: SegmentLimits,
     builder: SegmentBuilder,
@@ -45,39 +44,5 @@ impl Indexer {
         let segment = builder.finish();
         self.pays.get_or_insert(segment.is_some());
         segment.map(|segment| IndexedRowGroups { row_groups, segment })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn texts(rows: &[&str]) -> BinaryArray {
-        BinaryArray::from_iter_values(rows.iter().map(|row| row.as_bytes()))
-    }
-
-    #[test]
-    fn segments_end_with_row_groups() {
-        let limits = SegmentLimits { rows: 3, share_percent: 1_000_000, text_bytes: 0, ..SegmentLimits::default() };
-        let mut indexer = Indexer::new(limits);
-        let row_groups = [&["a b", "b"][..], &["c"], &["a", "b", "c", "d"], &["a"]];
-        let found = row_groups
-            .map(|rows| indexer.add(&texts(rows)).map(|found| (found.row_groups, found.segment.header.rows())));
-        assert_eq!(found, [None, Some((0..2, 3)), Some((2..3, 4)), None]);
-        assert_eq!(indexer.end().map(|found| (found.row_groups, found.segment.header.rows())), Some((3..4, 1)));
-        assert!(indexer.end().is_none());
-    }
-
-    #[test]
-    fn it_gives_up_when_the_first_segment_does_not_pay() {
-        let small =
-            "a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a";
-        let check = |rows: [&str; 3], expected: [bool; 3]| {
-            let limits = SegmentLimits { rows: 1, share_percent: 50, text_bytes: 0, ..SegmentLimits::default() };
-            let mut indexer = Indexer::new(limits);
-            assert_eq!(rows.map(|row| indexer.add(&texts(&[row])).is_some()), expected);
-        };
-        check(["abcdef", small, small], [false, false, false]);
-        check([small, "abcdef", small], [true, false, true]);
     }
 }

@@ -7,7 +7,7 @@ use strata_store::{Result, StorageError};
 
 use crate::keywords::cut::Class;
 use crate::keywords::segment::{Header, Lengths, Segment};
-use crate::layout::section_record;
+use crate::layout::{json_text, section_record};
 
 pub const KEYWORDS_KEY: &str = "strata.keywords";
 
@@ -17,11 +17,9 @@ const FORMAT: u32 = 1;
 /// The segments of a file. Row groups that lie in none have to be scanned.
 #[derive(Debug, Default)]
 pub struct KeywordIndex {
-    /// Ascending by their row groups.
     pub segments: Vec<StoredSegment>,
     /// Of each row group: the segment that holds it, and which of the segment's rows is its first one.
     pub(crate) places: Vec<Option<(usize, usize)>>,
-    /// Rows of row groups that lie in a segment.
     pub rows: u64,
 }
 
@@ -77,7 +75,7 @@ impl KeywordIndex {
             checksums: segment.checksums,
         };
         let index = IndexRecord { format: FORMAT, segments: self.segments.iter().map(record).collect() };
-        serde_json::to_string(&index).map_err(|error| StorageError::Layout(error.to_string()))
+        json_text(&index)
     }
 
     /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
@@ -87,7 +85,8 @@ impl KeywordIndex {
         let record: Option<IndexRecord> = section_record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
         let mut segments = Vec::with_capacity(record.segments.len());
-        let (mut places, mut indexed) = (vec![None; rows.len()], 0);
+        let mut places = vec![None; rows.len()];
+        let mut indexed = 0;
         let mut next = 0;
         for segment in record.segments {
             let end = segment.row_group.checked_add(segment.row_groups).ok_or_else(damaged)?;
@@ -121,46 +120,5 @@ impl KeywordIndex {
     pub fn memory_bytes(&self) -> usize {
         self.segments.capacity() * size_of::<StoredSegment>()
             + self.places.capacity() * size_of::<Option<(usize, usize)>>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keywords::segment::{SegmentBuilder, SegmentLimits};
-
-    fn segment(rows: usize) -> Segment {
-        let limits = SegmentLimits { share_percent: 1_000_000, text_bytes: 0, ..SegmentLimits::default() };
-        let mut builder = SegmentBuilder::new(limits);
-        (0..rows).for_each(|row| builder.push(format!("\u{1}word {row}").as_bytes()));
-        builder.finish().expect("a segment")
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let mut index = KeywordIndex::default();
-        let (one, other) = (segment(5), segment(3));
-        let bytes = [&one, &other].map(|segment| segment.header.bytes());
-        index.add(4, 0..2, one);
-        index.add(1_000, 3..4, other);
-        let text = index.encode().expect("a text");
-        let size = 1_000 + bytes[1];
-        let read = KeywordIndex::parse(&text, &[3, 2, 7, 3, 1], size).expect("an index");
-        assert_eq!(read.encode().expect("a text"), text);
-        assert_eq!(
-            [0, 1, 2, 3, 4, 5].map(|row_group| read.place_of(row_group)),
-            [Some((0, 0)), Some((0, 3)), None, Some((1, 0)), None, None]
-        );
-        assert_eq!((read.rows, read.segments[0].entries_range(Class::Words).start), (8, 4));
-
-        // Too large for the file, for row groups that there are not, for rows that no segment has; and out of order.
-        assert!(KeywordIndex::parse(&text, &[3, 2, 7, 3, 1], size - 1).is_err());
-        assert!(KeywordIndex::parse(&text, &[3, 2, 7], size).is_err());
-        assert!(KeywordIndex::parse(&text, &[1 << 23, 2, 7, 3, 1], size).is_err());
-        assert!(KeywordIndex::parse(&text.replace("\"row_group\":3", "\"row_group\":1"), &[3; 5], size).is_err());
-        assert!(KeywordIndex::parse("{", &[3; 5], size).is_err());
-        // Another format is not for this reader.
-        let later = text.replace("\"format\":1", "\"format\":2");
-        assert!(KeywordIndex::parse(&later, &[3; 5], size).expect("none").is_empty());
     }
 }

@@ -7,6 +7,7 @@ use parquet::file::statistics::Statistics;
 use strata_store::{Result, StorageError};
 
 use super::{FORMAT, Texts, damaged, details};
+use crate::layout::json_text;
 
 const OUTSIDE: &str = "a column is outside the file";
 
@@ -137,9 +138,8 @@ impl OutlineBuilder {
         Ok(())
     }
 
-    /// The outline, with the keys of the footer's metadata and their values.
     pub(crate) fn finish(mut self, texts: &Texts) -> Result<Vec<u8>> {
-        let texts = serde_json::to_vec(texts).map_err(|error| StorageError::Layout(error.to_string()))?;
+        let texts = json_text(texts)?.into_bytes();
         self.groups.extend(0_u64.to_le_bytes());
         put(&mut self.groups, &[0, self.page_count]);
         let mut bytes = Vec::new();

@@ -33,7 +33,8 @@ impl<'a> Details<'a> {
         }
         let number = |bytes: &mut &[u8]| take::<4>(bytes).map(u32::from_le_bytes);
         let [bits] = take::<1>(&mut bytes)?;
-        let (is_compressed, has_texts) = (bits & COMPRESSED != 0, bits & TEXTS != 0);
+        let is_compressed = bits & COMPRESSED != 0;
+        let has_texts = bits & TEXTS != 0;
         let mut details = Details { is_compressed, has_texts, ..Details::default() };
         if bits & BLOOM != 0 {
             details.bloom = Some((number(&mut bytes)?, number(&mut bytes)?, number(&mut bytes)?));

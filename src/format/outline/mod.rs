@@ -10,7 +10,7 @@
 //!
 //! docs/internals/storage-format-footer.md, Footer index, describes the bytes.
 //!
-//! `benches/cold` measures what it saves; `storage::outline` compares reads with and without it.
+//! `benches/cold` measures what it saves; `format::outline` compares reads with and without it.
 
 pub(super) mod builder;
 mod details;
@@ -75,12 +75,6 @@ impl Chunk {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TextStatistics<'a> {
-    pub(super) values: Option<u32>,
-    pub(super) bounds: Option<(&'a [u8], &'a [u8])>,
-}
-
 impl Outline {
     /// Reads what [`builder::OutlineBuilder`] wrote, of a file of this size. `None` when it has another format.
     ///
@@ -134,10 +128,12 @@ impl Outline {
             if pages.start > pages.end || pages.end > page_count {
                 return Err(damaged("its footer index is truncated"));
             }
-            let (mut first_row, mut end) = (None, 0);
+            let mut first_row = None;
+            let mut end = 0;
             for page in pages {
                 let record = self.page_record(page);
-                let (next_end, row) = (number(record), number(&record[4..]));
+                let next_end = number(record);
+                let row = number(&record[4..]);
                 // Parquet counts the bytes of a page in a signed number.
                 let is_inside = next_end <= self.chunk(row_group, 0).stored_bytes.min(i32::MAX.cast_unsigned());
                 if next_end <= end || !is_inside || first_row.is_some_and(|before| row <= before) {
@@ -158,7 +154,6 @@ impl Outline {
         }
     }
 
-    /// The keys of the footer's metadata with their values.
     pub(super) fn texts(&self) -> Result<Texts> {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("footer index: {error}")))
     }
@@ -189,12 +184,6 @@ impl Outline {
         Some((start..start.saturating_add(u64::from(length)), checksum))
     }
 
-    pub(super) fn text_statistics(&self, row_group: usize, column: usize) -> Option<TextStatistics<'_>> {
-        let Details { has_texts, nulls, bounds, .. } = self.details(row_group, column);
-        let values = nulls.map(|nulls| self.chunk(row_group, column).values.saturating_sub(nulls));
-        has_texts.then_some(TextStatistics { values, bounds })
-    }
-
     pub(super) fn page_count(&self, row_group: usize) -> usize {
         self.page_numbers(row_group).len()
     }
@@ -214,7 +203,8 @@ impl Outline {
     pub(super) fn page_of(&self, row_group: usize, row: usize) -> usize {
         let pages = self.page_numbers(row_group);
         // Without branches: a page of scattered entities asks a hundred times, and none could be foretold.
-        let (mut page, mut left) = (pages.start, pages.len());
+        let mut page = pages.start;
+        let mut left = pages.len();
         while left > 1 {
             let half = left / 2;
             page = if self.first_row(page + half) <= row { page + half } else { page };

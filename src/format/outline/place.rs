@@ -17,7 +17,7 @@ pub(crate) struct OutlinePlace {
 
 impl OutlinePlace {
     /// The place of these bytes at an offset. `None` when they are too many.
-    pub(crate) fn of(offset: u64, bytes: &[u8]) -> Option<OutlinePlace> {
+    pub(crate) fn new(offset: u64, bytes: &[u8]) -> Option<OutlinePlace> {
         Some(OutlinePlace { offset, length: u32::try_from(bytes.len()).ok()?, checksum: checksum(bytes) })
     }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
-        let place = OutlinePlace::of(0xABCDE, b"an outline").expect("a place");
+        let place = OutlinePlace::new(0xABCDE, b"an outline").expect("a place");
         let text = format!("{}\u{1}strata 1.0", place.text()).into_bytes();
         assert_eq!(OutlinePlace::find(&text), Some(place));
         assert!(place.is_of(b"an outline") && !place.is_of(b"a Outline") && !place.is_of(b"an outline "));

@@ -2,14 +2,13 @@
 
 use strata_json::{Columns, Scalar};
 
-use super::bins::NumberBins;
-use super::columns::{Kind, TableColumns};
-use super::lengths::Lengths;
+use super::bins::StoredBins;
+use super::columns::TableColumns;
+use super::lengths::count_length;
+use super::limits::{PATH_BYTES, PATHS};
 use super::values::{Shared, TypeCounts, Values};
-use super::{PATH_BYTES, PATHS};
 use crate::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
-/// What stands at a path in some entities, counted.
 #[derive(Default)]
 pub(super) struct PathCounts {
     pub(super) entities: u64,
@@ -19,7 +18,7 @@ pub(super) struct PathCounts {
     pub(super) text_bytes: u64,
     /// Whether scalars stand below an array.
     pub(super) fans_out: bool,
-    pub(super) lengths: Lengths,
+    pub(super) string_lengths: Vec<u64>,
 }
 
 impl PathCounts {
@@ -46,7 +45,7 @@ impl PathCounts {
             Scalar::String(text) => {
                 self.types.string += 1;
                 self.text_bytes += text.raw().len() as u64;
-                self.lengths.add(text);
+                count_length(&mut self.string_lengths, text);
             }
         }
     }
@@ -59,12 +58,11 @@ pub(super) struct PathProfile {
     last_scalar_entity: u64,
     pub(super) folds: bool,
     pub(super) values: Values,
-    pub(super) bins: NumberBins,
+    pub(super) bins: StoredBins,
     /// Whether a scalar of it, outside of arrays, has given a column.
     pub(super) is_column: bool,
 }
 
-/// A profile being built: one pass over the entities.
 pub struct ProfileBuilder {
     pub(super) tree: PathTree,
     pub(super) paths: Vec<PathProfile>,
@@ -107,16 +105,12 @@ impl ProfileBuilder {
             }
             let path = &mut paths[index];
             path.counts.add(*entities, fanned, found);
-            match found {
-                Found::Scalar(scalar) => {
-                    columns.value(node, fanned, Kind::Scalar);
-                    if !fanned && !path.is_column {
-                        columns.new_scalar(node);
-                    }
-                    path.add(*entities, scalar, shared);
+            columns.value(node, fanned, found);
+            if let Found::Scalar(scalar) = found {
+                if !fanned && !path.is_column {
+                    columns.new_scalar(node);
                 }
-                Found::Object => columns.value(node, fanned, Kind::Object),
-                Found::Array => columns.value(node, fanned, Kind::Array),
+                path.add(*entities, scalar, shared);
             }
         });
         columns.end(document, |node| paths[node as usize].is_column = true);
@@ -129,11 +123,6 @@ impl ProfileBuilder {
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = (Node, &PathProfile)> {
         self.paths.iter().enumerate().map(|(node, path)| (node as Node, path)).filter(|(node, _)| *node != ROOT)
-    }
-
-    pub(super) fn keys(&self, node: Node) -> Vec<String> {
-        let keys = self.tree.keys(node).into_iter();
-        keys.map(|key| strata_json::Text::new(key).unescape().into_owned()).collect()
     }
 
     pub(super) fn node(&self, keys: &[String]) -> Option<Node> {
@@ -155,16 +144,17 @@ impl PathProfile {
             self.last_scalar_entity = entity;
             self.scalar_entities += 1;
         }
+        let mut double = None;
         let text: &[u8] = match scalar {
             Scalar::Null | Scalar::Bool(_) => &[],
             Scalar::Number(text) => {
-                self.bins.add(text);
+                double = self.bins.add(text, 1);
                 text.as_bytes()
             }
             Scalar::String(text) => text.raw(),
         };
         // A superset test is enough: an `exact` column may stay empty, it may not be missing.
         self.folds = self.folds || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
-        self.values.add(scalar, shared);
+        self.values.add(scalar, double, shared);
     }
 }

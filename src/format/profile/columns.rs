@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use strata_json::{Columns, ColumnsBuilder};
 
-use crate::tree::Node;
+use crate::tree::{Found, Node};
 
 /// Most columns, and bytes of their names, that a profile keeps. A version with more has none there, and each export
 /// finds them.
@@ -27,13 +27,6 @@ const KEPT_NAME_BYTES: usize = 512 << 10;
 /// Steps of all structures that are kept, and of a single one. Entities with others are flattened.
 const KEPT_STEPS: usize = 1 << 16;
 const KEPT_STEPS_EACH: usize = 1 << 10;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Scalar,
-    Object,
-    Array,
-}
 
 pub(super) struct TableColumns {
     found: Option<ColumnsBuilder>,
@@ -67,18 +60,23 @@ impl TableColumns {
 
     /// Any value, and whether it is inside of an array.
     #[inline]
-    pub(super) fn value(&mut self, node: Node, fanned: bool, kind: Kind) {
+    pub(super) fn value(&mut self, node: Node, fanned: bool, found: Found<'_>) {
         if !fanned {
             if !self.array.is_empty() {
                 self.end_array();
             }
-            if kind != Kind::Array {
+            if !matches!(found, Found::Array) {
                 return;
             }
         }
-        let step = node << 2 | kind as u32;
+        let kind = match found {
+            Found::Scalar(_) => 0,
+            Found::Object => 1,
+            Found::Array => 2,
+        };
+        let step = node << 2 | kind;
         // How many scalars come one after another makes no difference: they are elements.
-        let repeats = kind == Kind::Scalar && self.array.last() == Some(&step);
+        let repeats = kind == 0 && self.array.last() == Some(&step);
         // One step too many tells that it is too long to be kept.
         if !repeats && self.array.len() <= KEPT_STEPS_EACH {
             self.array.push(step);

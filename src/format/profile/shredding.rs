@@ -50,7 +50,6 @@ pub enum NotShredded {
 }
 
 pub struct ShreddingChoice {
-    /// The shredded columns, in the order of first appearance.
     pub shredded_columns: Vec<ShreddedColumn>,
     /// By node: why a path has none.
     pub(super) none: Vec<Option<NotShredded>>,
@@ -121,7 +120,7 @@ impl ProfileBuilder {
 
     fn shredded(&self, node: Node, path: &PathProfile) -> ShreddedColumn {
         ShreddedColumn {
-            keys: self.keys(node),
+            keys: self.tree.keys(node),
             fans_out: path.counts.fans_out,
             dictionary: !path.values.are_many(),
             has_exact: path.folds,

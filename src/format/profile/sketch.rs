@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::{FREQUENT, SAMPLED};
+use super::limits::{FREQUENT, SAMPLED};
 
 /// Bits of a hash that choose a register: 2,048 registers, a standard error of 2.3 %.
 const BITS: u32 = 11;
@@ -54,7 +54,8 @@ fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    let (mut weight, mut sum) = (1.0, x);
+    let mut weight = 1.0;
+    let mut sum = x;
     loop {
         let before = sum;
         x *= x;
@@ -70,7 +71,8 @@ fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
     }
-    let (mut weight, mut sum) = (1.0, 1.0 - x);
+    let mut weight = 1.0;
+    let mut sum = 1.0 - x;
     loop {
         let before = sum;
         x = x.sqrt();
@@ -97,7 +99,6 @@ pub(super) struct Candidate {
     hash: u64,
     /// About how often it occurred since it came in.
     pub(super) count: u64,
-    /// `floor` when it came in.
     base: u64,
     /// What it is; empty until it has occurred twice.
     pub(super) value: Box<[u8]>,
@@ -149,7 +150,6 @@ impl FrequentValues {
         self.floor = self.floor.max(floor);
     }
 
-    /// Those that seem to be frequent, in no order.
     pub(super) fn frequent(&self) -> impl Iterator<Item = &Candidate> {
         self.candidates.iter().filter(|candidate| candidate.count >= FREQUENT && !candidate.value.is_empty())
     }

@@ -11,9 +11,9 @@ use strata_types::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use strata_types::path::Path;
 use utoipa::ToSchema;
 
-use super::VALUE_BYTES;
 use super::bins::StoredBins;
 use super::builder::{PathCounts, PathProfile, ProfileBuilder};
+use super::limits::VALUE_BYTES;
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
 use super::values::{Frequent, ScalarType, TypeCounts};
@@ -207,7 +207,7 @@ impl ProfileBuilder {
     }
 
     fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
-        let PathCounts { entities, types, text_bytes, fans_out, ref lengths, .. } = path.counts;
+        let PathCounts { entities, types, text_bytes, fans_out, ref string_lengths, .. } = path.counts;
         let (count, estimated) = path.values.distinct(types.scalars() - types.null);
         let (frequent, top_estimated) = path.values.frequent();
         let numbers = path.values.numbers.min_max.as_ref();
@@ -216,7 +216,7 @@ impl ProfileBuilder {
         let string = |end: usize| strings.map(|min_max| value(ScalarType::String, &min_max[end]));
         let why_not_shredded = choice.none[node as usize];
         PathRecord {
-            path: Path::from_keys(self.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
+            path: Path::from_keys(self.tree.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
             entities,
             types,
             fans_out,
@@ -226,7 +226,7 @@ impl ProfileBuilder {
             number_max: number(1),
             string_min: string(0),
             string_max: string(1),
-            string_lengths: lengths.counts.clone(),
+            string_lengths: string_lengths.clone(),
             number_bins: path.bins.stored(),
             top: top_values(frequent),
             top_estimated,
@@ -270,15 +270,13 @@ impl StoredProfile {
         let invalid = |error: serde_json::Error| StorageError::Layout(format!("failed to encode its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
-        let mut kept = vec![true; sizes.len()];
-        if sizes.iter().sum::<usize>() > PATHS_BYTES {
-            let mut order: Vec<usize> = (0..sizes.len()).collect();
-            order.sort_by_key(|path| std::cmp::Reverse(self.paths[*path].entities));
-            let mut room = PATHS_BYTES;
-            for path in order {
-                kept[path] = sizes[path] <= room;
-                room -= if kept[path] { sizes[path] } else { 0 };
-            }
+        let mut order: Vec<usize> = (0..sizes.len()).collect();
+        order.sort_by_key(|path| std::cmp::Reverse(self.paths[*path].entities));
+        let mut kept = vec![false; sizes.len()];
+        let mut room = PATHS_BYTES;
+        for path in order {
+            kept[path] = sizes[path] <= room;
+            room -= if kept[path] { sizes[path] } else { 0 };
         }
         let mut stored = self.clone();
         stored.paths_left_out |= kept.contains(&false);
@@ -297,13 +295,11 @@ impl StoredProfile {
         Ok(zstd::bulk::compress(&json, 3)?)
     }
 
-    /// Reads what [`StoredProfile::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<StoredProfile> {
         decode(bytes)
     }
 }
 
-/// What of a stored profile these fields are.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let json = zstd::bulk::decompress(bytes, STORED_BYTES).ok();
     let decoded = json.and_then(|json| serde_json::from_slice(&json).ok());
@@ -311,54 +307,17 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 impl ProfileLocation {
-    pub fn of(offset: u64, bytes: &[u8]) -> ProfileLocation {
+    pub fn new(offset: u64, bytes: &[u8]) -> ProfileLocation {
         ProfileLocation { offset, length: bytes.len() as u64, sha256: hex::encode(Sha256::digest(bytes)) }
     }
 
     pub fn is_of(&self, bytes: &[u8]) -> bool {
-        *self == ProfileLocation::of(self.offset, bytes)
+        *self == ProfileLocation::new(self.offset, bytes)
     }
 
     /// Whether it lies in a file of this size, and is no larger than a profile can be.
     pub fn is_within(&self, size_bytes: u64) -> bool {
         let end = self.offset.checked_add(self.length);
         end.is_some_and(|end| end <= size_bytes) && self.length <= STORED_BYTES as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile::ShreddingBounds;
-
-    #[test]
-    fn the_largest_profile_can_be_read_again() {
-        let path = |number: u8| format!("{}{}", "\u{1}".repeat(INDEX_PATH_BYTES - 3), 100 + number);
-        let paths: Vec<String> = (0..2 * INDEX_PATHS as u8).map(path).collect();
-        let (always, never) = paths.split_at(INDEX_PATHS);
-        let index = IndexSettings::try_new(always, never).expect("an index");
-        let mut profile = ProfileBuilder::default();
-        for number in 0..8_000 {
-            profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
-        }
-        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
-        let read = StoredProfile::decode(&described.encode(profile.columns().as_ref()).expect("a profile"))
-            .expect("a profile");
-        assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
-        assert_eq!((read.index.unmet.len(), &read.index), (INDEX_PATHS, &described.index));
-    }
-
-    #[test]
-    fn stored_profile_is_read_back() {
-        let mut profile = ProfileBuilder::default();
-        profile.add(br#"{"a":"x"}"#);
-        let index = IndexSettings::default();
-        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
-        assert_eq!(described.paths[0].string_lengths, [0, 1]);
-        let without = described.clone().without_spreads();
-        assert!(!serde_json::to_string(&without).expect("JSON").contains("string_lengths"));
-        for stored in [described, without] {
-            assert_eq!(StoredProfile::decode(&stored.encode(None).expect("a profile")).expect("a profile"), stored);
-        }
     }
 }

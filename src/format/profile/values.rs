@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use strata_json::Scalar;
 use utoipa::ToSchema;
 
+use super::limits::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
 use super::min_max::{Cut, NumberMinMax, StringMinMax};
 use super::sketch::{DistinctSketch, FrequentValues};
-use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
 
 #[derive(Default)]
 pub(super) struct Shared {
@@ -63,15 +63,13 @@ pub(super) struct Frequent {
     pub(super) count: u64,
 }
 
+#[derive(Default)]
 pub(super) struct Values {
-    counted: Counted,
+    counts: Counts,
+    /// What counts the values when there are too many for `counts`, which is empty then.
+    sketches: Option<Box<Sketches>>,
     pub(super) numbers: NumberMinMax,
     pub(super) strings: StringMinMax,
-}
-
-enum Counted {
-    Each(Counts),
-    Many(Box<Sketches>),
 }
 
 struct Sketches {
@@ -81,52 +79,42 @@ struct Sketches {
     scalars: u64,
 }
 
-impl Default for Values {
-    fn default() -> Self {
-        let counted = Counted::Each(Counts::default());
-        Values { counted, numbers: NumberMinMax::default(), strings: StringMinMax::default() }
-    }
-}
-
 impl Values {
     #[inline]
-    pub(super) fn add(&mut self, scalar: Scalar<'_>, shared: &mut Shared) {
+    pub(super) fn add(&mut self, scalar: Scalar<'_>, double: Option<f64>, shared: &mut Shared) {
         let Some(hash) = hash(scalar, &shared.hasher) else { return };
-        match &mut self.counted {
-            Counted::Each(counts) => match counts.add(hash, scalar, shared) {
+        match &mut self.sketches {
+            None => match self.counts.add(hash, scalar, shared) {
                 Added::Known => return,
                 Added::New => {}
-                Added::TooMany => {
-                    let sketches = counts.sketches(shared);
-                    self.counted = Counted::Many(Box::new(sketches));
-                }
+                Added::TooMany => self.sketches = Some(Box::new(self.counts.sketches(shared))),
             },
-            Counted::Many(sketches) => sketches.add(hash, scalar),
+            Some(sketches) => sketches.add(hash, scalar),
         }
         match scalar {
-            Scalar::Number(text) => self.numbers.add(text),
+            Scalar::Number(text) => self.numbers.add(text, double),
             Scalar::String(text) => self.strings.add(text),
             Scalar::Null | Scalar::Bool(_) => {}
         }
     }
 
     pub(super) fn are_many(&self) -> bool {
-        matches!(self.counted, Counted::Many(_))
+        self.sketches.is_some()
     }
 
     /// How many there are, and whether that is an estimate. `scalars` are all that were added.
     pub(super) fn distinct(&self, scalars: u64) -> (u64, bool) {
-        match &self.counted {
-            Counted::Each(counts) => (counts.table.len() as u64, false),
-            Counted::Many(sketches) => (sketches.distinct.estimate().max(sketches.min).min(scalars), true),
+        match &self.sketches {
+            None => (self.counts.table.len() as u64, false),
+            Some(sketches) => (sketches.distinct.estimate().max(sketches.min).min(scalars), true),
         }
     }
 
     /// The [most frequent](most_frequent) of the values that occur more than once, and whether they are estimates.
     pub(super) fn frequent(&self) -> (Vec<Frequent>, bool) {
-        let (found, estimated) = match &self.counted {
-            Counted::Each(counts) => (counts.repeated(), counts.incomplete),
-            Counted::Many(sketches) => {
+        let (found, estimated) = match &self.sketches {
+            None => (self.counts.repeated(), self.counts.incomplete),
+            Some(sketches) => {
                 let found = sketches.frequent.frequent();
                 let frequent = |bytes: &[u8], count| Frequent { shown: Shown::unpack(bytes), count };
                 (found.map(|candidate| frequent(&candidate.value, candidate.count)).collect(), true)
@@ -188,7 +176,7 @@ impl Counts {
                 if shared.text_bytes < TEXT_TOTAL_BYTES {
                     let start = self.texts.len();
                     known.text = start as u32;
-                    Shown::of(scalar).pack(&mut self.texts);
+                    Shown::from_scalar(scalar).pack(&mut self.texts);
                     shared.text_bytes += self.texts.len() - start;
                 } else {
                     self.incomplete = true;
@@ -246,7 +234,7 @@ impl Sketches {
         if place < u64::MAX / SAMPLED {
             self.frequent.add(hash, || {
                 let mut packed = Vec::new();
-                Shown::of(scalar).pack(&mut packed);
+                Shown::from_scalar(scalar).pack(&mut packed);
                 packed.into()
             });
         }
@@ -254,12 +242,13 @@ impl Sketches {
 }
 
 impl Shown {
-    fn of(scalar: Scalar<'_>) -> Shown {
+    fn from_scalar(scalar: Scalar<'_>) -> Shown {
         match scalar {
-            Scalar::Number(text) => Shown { scalar_type: ScalarType::Number, value: Cut::of_number(text) },
+            Scalar::Number(text) => Shown { scalar_type: ScalarType::Number, value: Cut::new(text.as_bytes()) },
             Scalar::String(text) => Shown { scalar_type: ScalarType::String, value: Cut::of_string(text) },
             Scalar::Bool(value) => {
-                Shown { scalar_type: ScalarType::Boolean, value: Cut::of_number(if value { "true" } else { "false" }) }
+                let text = if value { &b"true"[..] } else { b"false" };
+                Shown { scalar_type: ScalarType::Boolean, value: Cut::new(text) }
             }
             Scalar::Null => Shown { scalar_type: ScalarType::Boolean, value: Cut::default() },
         }
@@ -267,7 +256,7 @@ impl Shown {
 
     /// A byte for the type, one for the length, whose top bit says that it is cut, and the bytes.
     fn pack(&self, out: &mut Vec<u8>) {
-        const { assert!(super::VALUE_BYTES < 128) };
+        const { assert!(super::limits::VALUE_BYTES < 128) };
         out.push(self.scalar_type as u8);
         out.push(self.value.bytes.len() as u8 | u8::from(self.value.cut) << 7);
         out.extend_from_slice(&self.value.bytes);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::VersionReader;
-use crate::footer::RowGroup;
+use super::version::VersionReader;
+use crate::extent_list::RowGroup;
 use crate::overlay::Extent;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,8 @@ mod tests {
     use super::*;
 
     fn rows(pieces: &[(u64, u64, u64)]) -> Vec<BaseRows> {
-        let (mut row, mut position) = (0, 0);
+        let mut row = 0;
+        let mut position = 0;
         let piece = |(gone, own, stays): &(u64, u64, u64)| {
             let found = BaseRows { row: row + gone, position: position + own, rows: *stays };
             (row, position) = (found.row + stays, found.position + stays);
@@ -134,8 +135,10 @@ mod tests {
             one in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
             other in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
         ) {
-            let (one, other) = (rows(&one), rows(&other));
-            let (of_one, of_other) = (pairs(&one), pairs(&other));
+            let one = rows(&one);
+            let other = rows(&other);
+            let of_one = pairs(&one);
+            let of_other = pairs(&other);
             let expected: Vec<[u64; 2]> = of_one.iter().filter_map(|(row, position)| {
                 let there = of_other.iter().find(|(other, _)| other == row)?;
                 Some([*position, there.1])
@@ -154,7 +157,8 @@ mod tests {
     fn base_row_is_found_in_the_list() {
         let row_groups = [(0, 6), (6, 1), (7, 3)].map(|(first, rows)| RowGroup { first, rows });
         let left = |base, list| Some(BasePlace::Left { base, list });
-        let (base, own) = (Extent::BASE, Extent::DELTA);
+        let base = Extent::BASE;
+        let own = Extent::DELTA;
         let of = |extents: &[(u8, u32, u32, u32)], row| {
             let extent = |&(file, row_group, start, rows): &_| Extent { file, row_group, start, rows };
             let extents: Vec<Extent> = extents.iter().map(extent).collect();

@@ -1,6 +1,6 @@
-//! The columns of a version file beside the documents, by row group: values, bloom filters and statistics.
+//! The columns of a version file in addition to the documents, by row group: values, bloom filters and statistics. The
+//! footer has the statistics, so they cost no request.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, new_empty_array};
@@ -9,14 +9,13 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
 use strata_store::{Result, StorageError};
 
-use super::VersionReader;
 use super::extents::Place;
 use super::file::FileReader;
+use super::version::VersionReader;
+use crate::fetched_range::{FetchedRange, decode};
 use crate::footer::Footer;
 use crate::layout::{ShreddedKind, ShreddedPart};
-use crate::outline::TextStatistics;
 use crate::parts::{Part, PartKey};
-use crate::run::Run;
 
 impl VersionReader {
     /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
@@ -30,8 +29,7 @@ impl VersionReader {
             reader.bloom_missed(row_group);
             let run = file.fetch_verified(range, checksum).await?;
             let column = footer.chunk_metadata(row_group, index)?;
-            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &run));
-            let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
+            let bloom = decode(|| Ok(Sbbf::read_from_column_chunk(&column, &run)?))?;
             // A filter without blocks cannot be asked.
             match bloom {
                 Some(bloom) if bloom.num_blocks() == 0 => Err(StorageError::undecodable()),
@@ -47,8 +45,7 @@ impl VersionReader {
         }
     }
 
-    /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
-    /// Costs nothing: the footer holds them.
+    /// The minimum and the maximum of the doubles of a shredded column in a row group; `None` if there is no number.
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
         let Place { reader, row_group, .. } = self.place(row_group);
@@ -56,14 +53,16 @@ impl VersionReader {
     }
 
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
-    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
+    /// second, by code point. `None` if the footer has no bounds of them.
     pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = self.layout();
         let Place { reader, row_group, .. } = self.place(row_group);
+        let outline = &reader.footer.outline;
         let statistics = |part| {
-            let TextStatistics { values, bounds } =
-                reader.footer.outline.text_statistics(row_group, layout.column_index(shredded, part)?)?;
-            Some((bounds, values))
+            let index = layout.column_index(shredded, part)?;
+            let details = outline.details(row_group, index);
+            let values = details.nulls.map(|nulls| outline.chunk(row_group, index).values.saturating_sub(nulls));
+            details.has_texts.then_some((details.bounds, values))
         };
         // A string is its folded text, or it is among the exact ones.
         let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
@@ -79,21 +78,19 @@ impl VersionReader {
         }
     }
 
-    /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
+    /// Whether a shredded column may reach a null in a row group.
     pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
         self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
     }
 
-    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer,
-    /// if they are known.
+    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers, if they are known.
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
         let Place { reader, row_group, .. } = self.place(row_group);
         reader.footer.outline.details(row_group, index).integers
     }
 
-    /// Elements of a shredded column in all row groups, and a few more where lists are empty. Costs nothing: the footer
-    /// knows.
+    /// Elements of a shredded column in all row groups, and a few more if lists are empty.
     pub fn element_count(&self, shredded: usize) -> u64 {
         let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return 0 };
         let elements = |row_group| {
@@ -103,7 +100,7 @@ impl VersionReader {
         (0..self.row_groups().len()).map(elements).sum()
     }
 
-    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
+    /// Bytes of a shredded column in all row groups before they were compressed.
     pub fn shredded_bytes(&self, shredded: usize) -> u64 {
         let columns = self.columns_of(shredded, &ShreddedPart::ALL);
         let row_groups =
@@ -113,7 +110,6 @@ impl VersionReader {
 }
 
 impl FileReader {
-    /// Bytes of columns of a row group, as stored and decompressed.
     pub(super) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
         chunks.fold((0, 0), |(stored, decompressed), chunk| {
@@ -130,9 +126,7 @@ impl FileReader {
             self.columns_missed(row_group, index);
             let chunk = self.footer.outline.chunk(row_group, index);
             let run = self.file.fetch_verified(chunk.range(), chunk.checksum).await?;
-            // Parquet's decoders trust some lengths inside of pages.
-            let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
-            catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable())).map(Part::Column)
+            decode(|| decode_column(&self.footer, row_group, index, run)).map(Part::Column)
         };
         let part = || format!("column {index} of row group {row_group}");
         let load = load.map(|loaded| loaded.map_err(|error| self.file.blame(&part(), error)));
@@ -142,7 +136,7 @@ impl FileReader {
     }
 }
 
-fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef> {
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: FetchedRange) -> Result<ArrayRef> {
     let rows = footer.list.row_groups[row_group].rows;
     let metadata = footer.column_metadata(row_group, index)?;
     let mut batches =

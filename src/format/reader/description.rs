@@ -6,7 +6,7 @@ use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 use strata_types::version::VersionFile;
 
-use super::VersionReader;
+use super::version::VersionReader;
 use crate::cache::PartCache;
 
 /// A version file as another process of the same service opens it.
@@ -39,7 +39,6 @@ impl VersionReader {
         self.own().file.size_bytes
     }
 
-    /// Bytes of the file, and of the base of an edited one.
     pub fn size_bytes_with_base(&self) -> u64 {
         self.size_bytes() + self.layout().edit.as_ref().map_or(0, |edit| edit.base.size_bytes)
     }

@@ -1,18 +1,17 @@
 //! The documents of a version file, by page.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parquet::file::page_index::offset_index::PageLocation;
 use strata_store::checksums::verify;
 use strata_store::{Result, StorageError};
 
-use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
+use super::readahead::READ_AHEAD_BYTES;
 use crate::document_page::DocumentPage;
+use crate::fetched_range::{FetchedRange, decode};
 use crate::layout::DOCUMENT_COLUMN;
 use crate::parts::{Part, PartKey};
-use crate::run::Run;
 
 /// Most bytes of documents that are decoded ahead, besides the last page.
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
@@ -51,7 +50,7 @@ impl FileReader {
     /// Makes a page that came out of the cache one that its slot finds; `None` if it is another part.
     fn put_in_slot(&self, row_group: usize, page: usize, found: Part) -> Option<DocumentPage> {
         let Part::Documents(found) = found else { return None };
-        self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
+        self.footer.page_table.keep(row_group, self.page_count(row_group), page, &found);
         Some(found)
     }
 
@@ -61,9 +60,11 @@ impl FileReader {
         &self,
         row_group: usize,
         page: usize,
-        (stored, wanted): (&DocumentPage, usize),
+        stored: &DocumentPage,
+        wanted: usize,
     ) -> Option<DocumentPage> {
-        let (slots, cache) = (&self.footer.indented_slots, &self.file.cache);
+        let slots = &self.footer.indented_table;
+        let cache = &self.file.cache;
         let key = PartKey::Indented { file: self.footer.id, row_group: row_group as u32, page: page as u32 };
         if let Some(kept) = slots.page(row_group, page) {
             return Some(kept);
@@ -86,7 +87,7 @@ impl FileReader {
 
     pub(crate) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
-        if let Some(held) = self.footer.page_slots.page(row_group, page) {
+        if let Some(held) = self.footer.page_table.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
             return Some(held);
         }
@@ -101,14 +102,15 @@ impl FileReader {
         let load = || async {
             let Range { start, end } = self.page_range(row_group, page);
             let bytes = self.file.fetch(start..end).await.map_err(|error| self.blame_page(row_group, page, error))?;
-            self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
+            self.decode_page(row_group, page, &FetchedRange { start, bytes }).map(Part::Documents)
         };
         let found = self.file.cache.get_or_load(self.page_key(row_group, page), load).await?;
         self.put_in_slot(row_group, page, found).ok_or_else(StorageError::wrong_part)
     }
 
     pub(crate) async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
-        let (mut found, mut decoded_bytes) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut decoded_bytes = 0;
         for page in pages.clone() {
             match self.file.cache.get(&self.page_key(row_group, page)).await {
                 Some(Part::Documents(page)) if decoded_bytes < DECODED_AHEAD_BYTES => {
@@ -135,7 +137,7 @@ impl FileReader {
         }
         let bytes = self.file.fetch(start..end).await;
         let bytes = bytes.map_err(|error| self.blame_page(row_group, pages.start, error))?;
-        let run = Run { start, bytes };
+        let run = FetchedRange { start, bytes };
         for page in pages.start..pages.start + fitting {
             let decoded = self.decode_page(row_group, page, &run)?;
             self.file.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
@@ -148,18 +150,16 @@ impl FileReader {
         Ok(found)
     }
 
-    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage> {
+    fn decode_page(&self, row_group: usize, page: usize, run: &FetchedRange) -> Result<DocumentPage> {
         let location = self.footer.outline.page(row_group, page);
         let rows = self.page_end(row_group, page) - location.first_row_index as usize;
-        let decode = || {
+        let verified = || {
             let bytes = run.slice(range_of(&location))?;
             verify(&bytes, self.footer.outline.page_checksum(row_group, page))?;
             let column = self.footer.chunk_metadata(row_group, DOCUMENT_COLUMN)?;
-            // Parquet's decoders trust some lengths inside of pages.
-            let decode = AssertUnwindSafe(|| DocumentPage::decode(&column, &location, rows, run));
-            catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable()))
+            decode(|| DocumentPage::decode(&column, &location, rows, run))
         };
-        decode().map_err(|error| self.blame_page(row_group, page, error))
+        verified().map_err(|error| self.blame_page(row_group, page, error))
     }
 
     fn blame_page(&self, row_group: usize, page: usize, error: StorageError) -> StorageError {

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
 
-use super::VersionReader;
-use super::ahead::Wanted;
 use super::file::FileReader;
+use super::readahead::Wanted;
+use super::version::VersionReader;
 use crate::document_page::{DocumentPage, HeldDocuments};
 use crate::keywords::cut::Plan;
 use crate::keywords::segment::Candidates;
 use crate::keywords::stored::KeywordIndex;
-use crate::layout::{HASH_COLUMN, SEARCH_COLUMN, ShreddedPart};
+use crate::layout::{DOCUMENT_COLUMN, HASH_COLUMN, SEARCH_COLUMN, ShreddedPart};
 use crate::overlay::Extent;
-use crate::page_slots;
+use crate::page_table;
 use crate::parts::{Part, PartKey};
 use crate::shapes::decoded::Shapes;
 use crate::shapes::stored::ShapeIndex;
@@ -178,7 +178,8 @@ impl VersionReader {
             let mut position = stretch.start;
             while position < stretch.end {
                 let row_group = self.row_group_of(position);
-                let (group, place) = (self.row_groups()[row_group], self.place(row_group));
+                let group = self.row_groups()[row_group];
+                let place = self.place(row_group);
                 let row = (position - group.first) as usize;
                 let start = place.start();
                 let end = start + group.rows.min(row + (stretch.end - position) as usize);
@@ -191,21 +192,23 @@ impl VersionReader {
                 places.push((place.reader, place.row_group, page, rows));
             }
         }
-        let held = page_slots::pages(
-            places.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_slots, *row_group, *page)),
+        let held = page_table::pages(
+            places.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_table, *row_group, *page)),
         );
         for (held, (.., rows)) in held.iter().zip(&places) {
             held.iter().for_each(|held| held.fetch_span(rows.start));
         }
-        let (mut parts, mut keys) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
-        let (mut bytes, mut page_bytes) = (0, 0);
+        let mut parts = Vec::with_capacity(places.len());
+        let mut keys = Vec::with_capacity(places.len());
+        let mut bytes = 0;
+        let mut page_bytes = 0;
         for (held, (reader, row_group, page, rows)) in held.into_iter().zip(places) {
             let stored = match held {
                 Some(held) => held,
                 None => reader.page_in_cache(row_group, page).await?,
             };
             let indented = match indented {
-                true => reader.indented_page(row_group, page, (&stored, rows.len())).await,
+                true => reader.indented_page(row_group, page, &stored, rows.len()).await,
                 false => None,
             };
             let key = reader.page_key(row_group, page);
@@ -270,9 +273,8 @@ impl VersionReader {
 
     /// Bytes of the search text of a row group, and of its documents, as stored.
     pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let place = self.place(row_group);
-        let (search, documents) = place.reader.search_and_document_bytes(place.row_group);
-        (place.share(search), place.share(documents))
+        let bytes = |column| self.column_bytes(row_group, &[column]).0;
+        (bytes(SEARCH_COLUMN), bytes(DOCUMENT_COLUMN))
     }
 
     /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index

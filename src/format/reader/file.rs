@@ -8,7 +8,7 @@ use strata_runtime::priority::Priority;
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use super::end;
+use super::footer_load;
 use super::object_file::ObjectFile;
 use crate::cache::PartCache;
 use crate::footer::Footer;
@@ -26,7 +26,7 @@ impl FileReader {
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = || async {
             store.check_regular(path).await.map_err(|error| file.blame("the file", error))?;
-            let footer = end::load_footer(&file).await.map_err(|error| file.blame("the footer", error))?;
+            let footer = footer_load::load_footer(&file).await.map_err(|error| file.blame("the footer", error))?;
             if let Some(cause) = &footer.misplaced {
                 file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
             }
@@ -45,7 +45,7 @@ impl FileReader {
             return Ok(());
         }
         let same = async {
-            let decoded = end::load_parquet_footer(&self.file).await?;
+            let decoded = footer_load::load_parquet_footer(&self.file).await?;
             match decoded.outline.bytes == self.footer.outline.bytes {
                 true => Ok(()),
                 false => Err(StorageError::Layout("its footer index does not match its footer".to_owned())),

@@ -10,17 +10,18 @@ use futures::future::try_join_all;
 use strata_store::checksums::verify;
 use strata_store::{Result, StorageError};
 
-use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
+use super::readahead::READ_AHEAD_BYTES;
+use super::verification::Pace;
+use crate::fetched_range::FetchedRange;
 use crate::keywords::Damaged;
 use crate::keywords::cut::{Class, Plan};
 use crate::keywords::segment::{
     BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
 };
 use crate::keywords::stored::StoredSegment;
-use crate::layout::{DOCUMENT_COLUMN, SEARCH_COLUMN};
+use crate::layout::SEARCH_COLUMN;
 use crate::parts::{Part, PartKey};
-use crate::run::Run;
 
 /// So few rows of a segment need no further piece of their needle: verifying them costs less than more lists.
 const ENOUGH: usize = 64;
@@ -32,16 +33,11 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 type Block = (u32, Bytes);
 
 impl FileReader {
-    pub(crate) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
-        (bytes(SEARCH_COLUMN), bytes(DOCUMENT_COLUMN))
-    }
-
     pub(crate) async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
         let Some(stored) = self.footer.list.keywords.segments.get(segment) else { return Ok(Candidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
-        let scan_bytes: u64 = row_groups.map(|row_group| self.search_and_document_bytes(row_group).0).sum();
+        let scan_bytes: u64 = row_groups.map(|row_group| self.column_bytes(row_group, &[SEARCH_COLUMN]).0).sum();
         let most_cold_bytes = scan_bytes.max(FEW_BYTES);
         let classes: Vec<Class> = header.classes_needed(plan).collect();
         if plan.pieces().is_empty() {
@@ -164,7 +160,8 @@ impl FileReader {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
             let start = place(*first).start;
             let bytes = self.file.fetch(start..place(*last).end).await?;
-            let (run_of_bytes, mut blocks) = (Run { start, bytes }, Vec::with_capacity(run.len()));
+            let run_of_bytes = FetchedRange { start, bytes };
+            let mut blocks = Vec::with_capacity(run.len());
             for block in run {
                 // A copy: a slice would keep all of the run in memory.
                 let bytes = Bytes::copy_from_slice(&run_of_bytes.slice(place(*block))?);
@@ -182,7 +179,7 @@ impl FileReader {
 
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
     /// then, by what they say, the blocks of lists.
-    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<()> {
+    pub(super) async fn verify_keywords(&self, pace: &mut dyn Pace) -> Result<()> {
         for stored in &self.footer.list.keywords.segments {
             for class in Class::ALL {
                 self.verify_class(stored, class, pace).await.map_err(|error| self.blame_keywords(stored, error))?;
@@ -191,17 +188,19 @@ impl FileReader {
         Ok(())
     }
 
-    async fn verify_class(&self, stored: &StoredSegment, class: Class, pace: &mut dyn super::Pace) -> Result<()> {
+    async fn verify_class(&self, stored: &StoredSegment, class: Class, pace: &mut dyn Pace) -> Result<()> {
         let entries = stored.entries_range(class);
         if entries.is_empty() {
             return Ok(());
         }
-        let Run { bytes, .. } = self.file.fetch_verified(entries.clone(), stored.checksums[class as usize]).await?;
+        let FetchedRange { bytes, .. } =
+            self.file.fetch_verified(entries.clone(), stored.checksums[class as usize]).await?;
         pace.spent(entries.end - entries.start).await;
         let sums = stored.header.range(Section { class, part: SectionPart::Checksums });
         let sums = bytes.slice(bytes.len() - (sums.end - sums.start) as usize..);
         let lists = stored.header.range(Section { class, part: SectionPart::Lists });
-        let (mut at, end) = (stored.offset + lists.start, stored.offset + lists.end);
+        let mut at = stored.offset + lists.start;
+        let end = stored.offset + lists.end;
         let mut sums = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
         while at < end {
             let until = end.min(at + READ_AHEAD_BYTES);

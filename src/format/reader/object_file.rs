@@ -15,9 +15,9 @@ use strata_store::disk_cache::{DiskCache, FileId};
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use super::ahead::ReadAhead;
+use super::readahead::ReadAhead;
 use crate::cache::{Loss, PartCache};
-use crate::run::Run;
+use crate::fetched_range::FetchedRange;
 
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
@@ -43,8 +43,8 @@ impl ObjectFile {
     }
 
     /// These bytes, which have this checksum.
-    pub(super) async fn fetch_verified(&self, range: Range<u64>, checksum: u32) -> Result<Run> {
-        let run = Run { start: range.start, bytes: self.fetch(range).await? };
+    pub(super) async fn fetch_verified(&self, range: Range<u64>, checksum: u32) -> Result<FetchedRange> {
+        let run = FetchedRange { start: range.start, bytes: self.fetch(range).await? };
         verify(&run.bytes, checksum)?;
         Ok(run)
     }
@@ -82,7 +82,8 @@ impl ObjectFile {
         if let Some(reader) = &self.cache.reader_metrics {
             reader.fetched(expected);
         }
-        let (objects, path) = (self.store.objects().clone(), self.path.clone());
+        let objects = self.store.objects().clone();
+        let path = self.path.clone();
         // A directory's files are read on threads that the library asks for.
         let asked = async move { with_blocking_calls(objects.get_range(&path, range)).await }.boxed();
         let answer = match self.store.file_of(&self.path) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use strata_store::{Result, StorageError};
 
-use super::Pace;
 use super::file::FileReader;
+use super::verification::Pace;
 use crate::parts::{Part, PartKey};
 use crate::shapes::decoded::Shapes;
 use crate::shapes::stored::StoredShapes;

@@ -5,11 +5,12 @@ use std::ops::Range;
 use strata_store::checksums::verify;
 use strata_store::{Result, StorageError};
 
-use super::end::load_footer;
 use super::file::FileReader;
-use super::{READ_AHEAD_BYTES, VersionReader};
+use super::footer_load::load_footer;
+use super::readahead::READ_AHEAD_BYTES;
+use super::version::VersionReader;
+use crate::fetched_range::FetchedRange;
 use crate::profile::StoredProfile;
-use crate::run::Run;
 
 impl VersionReader {
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
@@ -34,7 +35,7 @@ impl VersionReader {
             }
             let end = together.last().map_or(start, |part| part.0.end);
             let bytes = file.fetch(start..end).await.map_err(|error| file.blame("a part", error))?;
-            let run = Run { start, bytes };
+            let run = FetchedRange { start, bytes };
             for (range, expected) in together {
                 let verified = run.slice(range.clone()).map_err(StorageError::from);
                 let verified = verified.and_then(|bytes| verify(&bytes, expected));

@@ -4,12 +4,6 @@
 //! order in the search text, so the ordinal of a hit there names its path. The distinct shapes of a row group are a
 //! dictionary, and each row has a code: entities repeat their shape.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | [`builder`] | the shapes of a row group as bytes, while its entities are walked |
-//! | [`decoded`] | the shapes of a row group, ready to be asked |
-//! | [`stored`] | where the shapes of each row group lie in a file |
-//!
 //! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
 //! gives an error or other paths, and no panic.
 //!

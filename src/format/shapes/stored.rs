@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use strata_store::{Result, StorageError};
 
-use crate::layout::section_record;
+use crate::layout::{json_text, section_record};
 
 pub const SHAPES_KEY: &str = "strata.shapes";
 
@@ -14,7 +14,6 @@ const FORMAT: u32 = 1;
 
 #[derive(Debug, Default)]
 pub struct ShapeIndex {
-    /// Nothing for a row group without shapes.
     pub(crate) row_groups: Vec<Option<StoredShapes>>,
 }
 
@@ -43,7 +42,7 @@ impl ShapeIndex {
         };
         let row_groups = self.row_groups.iter().map(|shapes| shapes.as_ref().map(record)).collect();
         let index = IndexRecord { format: FORMAT, row_groups };
-        serde_json::to_string(&index).map_err(|error| StorageError::Layout(error.to_string()))
+        json_text(&index)
     }
 
     /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
@@ -73,30 +72,5 @@ impl ShapeIndex {
 
     pub fn memory_bytes(&self) -> usize {
         self.row_groups.capacity() * size_of::<Option<StoredShapes>>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_read() {
-        let (one, other) =
-            (StoredShapes { range: 4..40, checksum: u32::MAX }, StoredShapes { range: 100..120, checksum: 7 });
-        let index = ShapeIndex { row_groups: vec![Some(one), None, Some(other)] };
-        let text = index.encode().expect("a text");
-        assert_eq!(text, r#"{"format":1,"row_groups":[[4,36,4294967295],null,[100,20,7]]}"#);
-        let read = ShapeIndex::parse(&text, 3, 120).expect("an index");
-        assert_eq!((read.get(2), read.get(1), read.get(3)), (index.get(2), None, None));
-        assert_eq!(read.row_groups().collect::<Vec<_>>(), [0, 2]);
-        assert!(!read.is_empty());
-
-        assert!(ShapeIndex::parse(&text, 3, 119).is_err());
-        assert!(ShapeIndex::parse(&text, 2, 120).is_err());
-        assert!(ShapeIndex::parse(&text.replace("[4,", "[18446744073709551615,"), 3, 120).is_err());
-        assert!(ShapeIndex::parse("{", 3, 120).is_err());
-        // Another format is not for this reader.
-        assert!(ShapeIndex::parse(r#"{"format":2,"row_groups":"?"}"#, 3, 120).expect("none").is_empty());
     }
 }

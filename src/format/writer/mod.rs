@@ -6,6 +6,7 @@
 //! Memory is a few row groups with their shapes, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever
 //! the size of the version.
 
+mod options;
 mod properties;
 mod row_group;
 mod sink;
@@ -20,10 +21,10 @@ use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory}
 use parquet::file::metadata::KeyValue;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::writer::SerializedFileWriter;
-use strata_types::index::IndexSettings;
 use tokio::runtime::Handle;
 
-use self::properties::{metadata_text, properties};
+pub use self::options::{DOCUMENT_PAGE_BYTES, OUTLINE_CHUNKS, ROW_GROUP_BYTES, ROW_GROUP_ROWS, WriteOptions};
+use self::properties::properties;
 pub(super) use self::row_group::is_full_row_group;
 use strata_store::checksums::{CHECKSUMS_KEY, SEAL_KEY, Seal, checksum};
 use strata_store::store::Store;
@@ -34,62 +35,18 @@ use self::sink::{Passing, Sink, lock};
 use super::keywords::indexing::{IndexedRowGroups, Indexer};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY};
+use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY, json_text};
 use super::outline::builder::OutlineBuilder;
 use super::outline::{OutlinePlace, Texts};
 use super::overlay::{BaseFile, Edit, Extent};
-use super::profile::{PROFILE_KEY, ProfileLocation, ShreddingBounds};
-use super::shapes::builder::ShapeLimits;
+use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 
-/// Most entities of a row group: what one unit of work of a query covers.
-pub const ROW_GROUP_ROWS: usize = 32_768;
-
-/// A row group ends with the entity that takes its documents to this many bytes.
-pub const ROW_GROUP_BYTES: usize = 32 << 20;
-
-/// A page of documents ends with the entity that takes it to this many bytes, so any offset costs the same.
-pub const DOCUMENT_PAGE_BYTES: usize = 128 << 10;
-
-/// Fewest column chunks of a file with an outline: what a reader decodes of fewer is no more than it fetches anyway.
-pub const OUTLINE_CHUNKS: usize = 1_024;
-
 /// The segment that ends with a row group is put into the file behind this many more, so that its making overlaps with
 /// their encoding. Where a segment lies does not depend on how fast threads are.
 const INDEX_LAG: usize = 2;
-
-#[derive(Clone, Debug)]
-pub struct WriteOptions {
-    /// Workers that shred and encode.
-    pub threads: usize,
-    pub shredding: ShreddingBounds,
-    /// Which paths do and do not get one whatever these are.
-    pub index: IndexSettings,
-    /// Most entities of a row group, [`ROW_GROUP_ROWS`] but in tests.
-    pub row_group_rows: usize,
-    /// Bounds of the keyword index, the default but in tests.
-    pub keywords: SegmentLimits,
-    /// Bounds of shapes, the default but in tests.
-    pub shapes: ShapeLimits,
-    /// Fewest column chunks of a file with an outline, [`OUTLINE_CHUNKS`] but in tests.
-    pub outline_chunks: usize,
-}
-
-impl Default for WriteOptions {
-    fn default() -> Self {
-        WriteOptions {
-            threads: 1,
-            shredding: ShreddingBounds::default(),
-            index: IndexSettings::default(),
-            row_group_rows: ROW_GROUP_ROWS,
-            keywords: SegmentLimits::default(),
-            shapes: ShapeLimits::default(),
-            outline_chunks: OUTLINE_CHUNKS,
-        }
-    }
-}
 
 /// A version file that is written, durable, and not yet in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,9 +119,7 @@ pub fn write_edited(
 
 struct FileContent<'a> {
     layout: &'a Layout,
-    /// The profile as it is stored.
     profile: &'a [u8],
-    /// The file's own entities.
     spooled: Spooled,
 }
 
@@ -176,7 +131,8 @@ fn write_file(
     runtime: &Handle,
     progress: &dyn Fn(u64),
 ) -> Result<Written> {
-    let (entity_count, content_sha256) = (content.layout.entity_count, content.layout.content_sha256.clone());
+    let entity_count = content.layout.entity_count;
+    let content_sha256 = content.layout.content_sha256.clone();
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
     let encoded = encode(content, options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
@@ -189,7 +145,8 @@ fn write_file(
     };
     // In a task: work on the disk is done by threads of the runtime, which must not be begun by this one, that gives
     // way.
-    let (store, path) = (store.clone(), path.clone());
+    let store = store.clone();
+    let path = path.clone();
     let persisting = runtime.spawn(async move { store.persist(&path).await });
     runtime.block_on(persisting).map_err(StorageError::of_task)??;
     Ok(Written { size_bytes, entity_count, content_sha256 })
@@ -205,7 +162,8 @@ fn encode(content: FileContent<'_>, options: &WriteOptions, sink: Sink, progress
     let file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), Arc::new(properties(layout)?))?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
     let outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
-    let (index, shapes) = (KeywordIndex::default(), ShapeIndex::default());
+    let index = KeywordIndex::default();
+    let shapes = ShapeIndex::default();
     let mut writer = FileWriter { file, passing, index, shapes, outline, entities: 0, progress };
     let collects = Collects {
         texts: own_bytes >= options.keywords.text_bytes,
@@ -302,7 +260,6 @@ impl Indexing {
     }
 }
 
-/// A file in the making.
 struct FileWriter<'a> {
     file: SerializedFileWriter<Sink>,
     passing: Arc<Mutex<Passing>>,
@@ -359,7 +316,8 @@ impl FileWriter<'_> {
             passing.tally.expect(start..at);
             start
         };
-        let (mut pages, mut blooms) = (Vec::new(), Vec::new());
+        let mut pages = Vec::new();
+        let mut blooms = Vec::new();
         for (number, column) in columns.iter().enumerate() {
             let close = column.close();
             match (&close.offset_index, number) {
@@ -397,9 +355,8 @@ impl FileWriter<'_> {
 
     /// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
     fn finish(mut self, profile: &[u8], layout: &Layout, outline_chunks: usize) -> Result<Sink> {
-        let location = ProfileLocation::of(self.append_bytes(profile)?, profile);
-        let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
-        let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
+        let location = ProfileLocation::new(self.append_bytes(profile)?, profile);
+        let mut texts = Texts::from([(PROFILE_KEY.to_owned(), json_text(&location)?)]);
         if !self.index.is_empty() {
             texts.insert(KEYWORDS_KEY.to_owned(), self.index.encode()?);
         }
@@ -410,12 +367,12 @@ impl FileWriter<'_> {
             self.file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));
         }
         // It is among the properties of the file.
-        texts.insert(METADATA_KEY.to_owned(), metadata_text(layout)?);
+        texts.insert(METADATA_KEY.to_owned(), json_text(layout)?);
         let mut place = String::new();
         if let Some(outline) = self.outline.take().filter(|outline| outline.chunk_count() >= outline_chunks) {
             let bytes = outline.finish(&texts)?;
             let offset = self.append_bytes(&bytes)?;
-            place = OutlinePlace::of(offset, &bytes).map_or(place, |place| place.text());
+            place = OutlinePlace::new(offset, &bytes).map_or(place, |place| place.text());
         }
         let checksums = lock(&self.passing).tally.text();
         self.file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), checksums));

@@ -4,10 +4,10 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
-use strata_store::{Result, StorageError};
+use strata_store::Result;
 
-use super::{DOCUMENT_PAGE_BYTES, ROW_GROUP_ROWS};
-use crate::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::options::{DOCUMENT_PAGE_BYTES, ROW_GROUP_ROWS};
+use crate::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart, json_text};
 use crate::profile::DISTINCT;
 
 /// A page of another column ends at so many bytes. What is compressed at once then stays in the cache of a processor,
@@ -18,12 +18,8 @@ const PAGE_BYTES: usize = 128 << 10;
 /// Bytes of a text's minimum and maximum in the statistics of a column. Longer ones are cut to bounds of them.
 const STATISTICS_BYTES: usize = 32;
 
-pub(super) fn metadata_text(layout: &Layout) -> Result<String> {
-    serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))
-}
-
 pub(super) fn properties(layout: &Layout) -> Result<WriterProperties> {
-    let metadata = metadata_text(layout)?;
+    let metadata = json_text(layout)?;
     let column = |name: &str| ColumnPath::new(vec![name.to_owned()]);
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("strata ", env!("CARGO_PKG_VERSION")).to_owned())

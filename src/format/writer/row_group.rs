@@ -7,7 +7,7 @@ use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use strata_store::{Result, StorageError};
 
-use super::{DOCUMENT_PAGE_BYTES, ROW_GROUP_BYTES};
+use super::options::{DOCUMENT_PAGE_BYTES, ROW_GROUP_BYTES};
 use crate::layout::{Layout, SEARCH_COLUMN};
 use crate::shapes::builder::ShapeLimits;
 use crate::shred::Shredder;
@@ -46,7 +46,6 @@ pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<St
 pub(super) struct RowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,
-    /// The search texts, if they are indexed.
     pub(super) texts: Option<BinaryArray>,
     pub(super) shapes: Option<Vec<u8>>,
 }

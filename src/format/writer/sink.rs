@@ -26,7 +26,6 @@ pub(super) struct Sink {
     pub(super) passing: Arc<Mutex<Passing>>,
 }
 
-/// What a sink and who writes to it share.
 #[derive(Default)]
 pub(super) struct Passing {
     pub(super) tally: Tally,

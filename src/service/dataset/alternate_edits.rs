@@ -118,8 +118,9 @@ impl Datasets {
         let engine = self.engine.with_priority(Weight::Heavy.priority());
         let (list, slots, index) = (reader.clone(), slots.clone(), index.clone());
         let planning = engine.spawn(async move {
-            let limits = (&EditLimits::default(), ROW_GROUP_ROWS);
-            let Some(mut plan) = editing::plan(&list, base, &slots, &index, limits).await? else { return Ok(None) };
+            let limits = EditLimits::default();
+            let plan = editing::plan(&list, base, &slots, &index, &limits, ROW_GROUP_ROWS).await?;
+            let Some(mut plan) = plan else { return Ok(None) };
             let (profile, columns) = match plan.profile.take() {
                 Some(told) => told,
                 None => editing::profile::read_anew(&list, &slots, &mut plan.list.layout).await?,

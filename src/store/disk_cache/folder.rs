@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 
 /// Processes with one data directory that have a cache at a time.
-const MOST_FOLDERS: usize = 64;
+const MAX_FOLDERS: usize = 64;
 
 const LOCK: &str = "lock";
 
@@ -22,7 +22,7 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn take(parent: &Path) -> io::Result<Folder> {
-        for number in 0..MOST_FOLDERS {
+        for number in 0..MAX_FOLDERS {
             let path = parent.join(number.to_string());
             durable::restore_directory(&path, ABOVE)?;
             let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK))?;

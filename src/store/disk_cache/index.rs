@@ -4,23 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::FileId;
-use super::segment::{HEADER_BYTES, Header, Segment};
+use super::segment::{FileId, HEADER_BYTES, Header, Segment};
 
 /// Ranges of a file that begin before the one looked for, of which one may hold it.
 const NEIGHBOURS: usize = 4;
 
 /// Most ranges that are held: about 100 bytes of memory each.
-pub(super) const MOST_RANGES: usize = 1 << 20;
+pub(super) const MAX_RANGES: usize = 1 << 20;
 
 /// Most files: each is open.
-pub(super) const MOST_SEGMENTS: usize = 128;
+pub(super) const MAX_SEGMENTS: usize = 128;
 
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) header: Header,
     pub(super) segment: Arc<Segment>,
-    /// Where its content begins in that.
     pub(super) offset: u64,
 }
 
@@ -45,7 +43,6 @@ pub(super) struct Index {
     files: HashMap<FileId, BTreeMap<u64, Record>>,
     segments: BTreeMap<u64, Held>,
     pub(super) bytes: u64,
-    /// The greatest number that a file has had.
     pub(super) last_number: u64,
     /// Counts the times that something was forgotten. [`Index::add`] wants to know that of before the bytes were
     /// fetched.
@@ -56,9 +53,7 @@ impl Index {
     /// Whether there is no room for so many bytes more, in another file.
     pub(super) fn is_full(&self, bytes: u64, capacity_bytes: u64) -> bool {
         let ranges: usize = self.segments.values().map(|held| held.ranges.len()).sum();
-        self.bytes.saturating_add(bytes) > capacity_bytes
-            || ranges >= MOST_RANGES
-            || self.segments.len() >= MOST_SEGMENTS
+        self.bytes.saturating_add(bytes) > capacity_bytes || ranges >= MAX_RANGES || self.segments.len() >= MAX_SEGMENTS
     }
 
     /// Bytes of a file that is held; `None` of one that is not any more.

@@ -4,29 +4,28 @@
 //! one that is damaged is fetched again. What was written first goes first, and what was asked for since is written
 //! anew. Nothing here fails a read: where the disk refuses, the store is asked.
 //!
-//! `storage::disk_cache` and `service::disk_cache` protect these properties.
+//! `format::disk_cache` and `service::disk_cache` protect these properties.
 
 mod folder;
 mod index;
 mod segment;
+mod shared;
 mod writing;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use strata_runtime::blocking::blocking;
 use strata_runtime::metrics::metrics;
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use self::index::Index;
+pub use self::segment::FileId;
+use self::shared::{Flight, Key, Shared, lock};
 use self::writing::Job;
 use super::Result;
 use super::checksums::checksum;
@@ -37,24 +36,8 @@ const WAITING: usize = 1_024;
 
 const WAITING_BYTES: usize = 64 << 20;
 
-/// Files that the cache has when it is full.
-const SEGMENTS: u64 = 32;
-
 /// A range takes at most one part in so many of the cache.
 const LARGE_SHARE: u64 = 8;
-
-/// Which version file: its path and length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId([u8; 16]);
-
-impl FileId {
-    pub fn new(path: &str, size_bytes: u64) -> FileId {
-        let digest = Sha256::new().chain_update(size_bytes.to_le_bytes()).chain_update(path).finalize();
-        let mut id = [0; 16];
-        id.copy_from_slice(&digest[..16]);
-        FileId(id)
-    }
-}
 
 /// The cache. Clones share everything. What waits is written when the last one is gone, unless the process ends first.
 #[derive(Clone)]
@@ -64,64 +47,11 @@ pub struct DiskCache {
     ended: CancellationToken,
 }
 
-struct Shared {
-    parent: PathBuf,
-    capacity_bytes: u64,
-    disk: DiskReserve,
-    index: Mutex<Index>,
-    /// What is fetched or waits to be written.
-    flights: Mutex<HashMap<Key, Weak<Flight>>>,
-    waiting_bytes: AtomicUsize,
-}
-
-type Key = (FileId, Range<u64>);
-
-/// Nothing panics while one of these is held.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A range that is being fetched, once for all who want it now.
-struct Flight {
-    shared: Arc<Shared>,
-    key: Key,
-    bytes: OnceCell<Bytes>,
-}
-
-impl Flight {
-    fn join(shared: &Arc<Shared>, key: Key) -> Arc<Flight> {
-        let mut flights = lock(&shared.flights);
-        let others = flights.entry(key.clone()).or_default();
-        others.upgrade().unwrap_or_else(|| {
-            let flight = Arc::new(Flight { shared: shared.clone(), key, bytes: OnceCell::new() });
-            *others = Arc::downgrade(&flight);
-            flight
-        })
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        let mut flights = lock(&self.shared.flights);
-        // Another one for the same may have begun.
-        if flights.get(&self.key).is_some_and(|flight| flight.strong_count() == 0) {
-            flights.remove(&self.key);
-        }
-    }
-}
-
 impl DiskCache {
     /// A cache of at most so many bytes in a folder that is made when missing; what an earlier process left there is
     /// found in the background. It gives room back where the disk is short.
     pub fn open(parent: PathBuf, capacity_bytes: u64, disk: DiskReserve) -> DiskCache {
-        let shared = Arc::new(Shared {
-            parent,
-            capacity_bytes,
-            disk: disk.clone(),
-            index: Mutex::default(),
-            flights: Mutex::default(),
-            waiting_bytes: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(Shared::new(parent, capacity_bytes, disk.clone()));
         let given = Arc::downgrade(&shared);
         disk.on_shortage(move |is_enough| {
             let Some(shared) = given.upgrade() else { return };
@@ -132,7 +62,8 @@ impl DiskCache {
         });
         let (sender, jobs) = sync_channel(WAITING);
         let ended = CancellationToken::new();
-        let (of_thread, at_end) = (shared.clone(), ended.clone().drop_guard());
+        let of_thread = shared.clone();
+        let at_end = ended.clone().drop_guard();
         let work = move || {
             let _at_end = at_end;
             writing::run(&of_thread, jobs);
@@ -171,7 +102,9 @@ impl DiskCache {
         let (file, range) = key;
         let found = lock(&self.shared.index).find(*file, range)?;
         let _place = place.await;
-        let (segment, offset, length) = (found.segment.clone(), found.offset, found.header.length as usize);
+        let segment = found.segment.clone();
+        let offset = found.offset;
+        let length = found.header.length as usize;
         let expected = found.header.checksum;
         let read = move || segment.read(offset, length).ok().filter(|bytes| checksum(bytes) == expected);
         // Where there is no thread for it, nothing is known of the range.
@@ -181,7 +114,8 @@ impl DiskCache {
             return None;
         };
         let within = |at: u64| usize::try_from(at - found.header.start).ok();
-        let (start, end) = (within(range.start)?, within(range.end)?);
+        let start = within(range.start)?;
+        let end = within(range.end)?;
         (end <= bytes.len()).then(|| Bytes::from(bytes).slice(start..end))
     }
 

@@ -11,15 +11,17 @@ use strata_runtime::metrics::metrics;
 use super::folder::{Folder, entries};
 use super::index::{Place, record_bytes};
 use super::segment::{Header, Segment};
-use super::{Flight, SEGMENTS, Shared, lock};
+use super::shared::{Flight, Shared, lock};
 use crate::checksums::checksum;
 use crate::free_space::Looks;
 
+/// Files that the cache has when it is full.
+const SEGMENTS: u64 = 32;
+
 /// How long nothing is written after the disk refused.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 pub(super) struct Job {
-    /// What they are; nobody fetches them again before they are written.
     pub(super) flight: Arc<Flight>,
     pub(super) bytes: Bytes,
     /// What the index had forgotten when they were fetched.
@@ -64,7 +66,8 @@ impl Writer<'_> {
             if !is_whole {
                 metrics().disk_cache_damaged.increment(1);
             }
-            let (number, mut index) = (segment.number, lock(&self.shared.index));
+            let number = segment.number;
+            let mut index = lock(&self.shared.index);
             index.add_segment(Arc::new(segment), size_bytes);
             let forgotten = index.forgotten;
             for (header, offset) in records {
@@ -78,7 +81,7 @@ impl Writer<'_> {
 
     fn refused(&mut self, error: &std::io::Error) {
         tracing::warn!(%error, path = %self.shared.parent.display(), "failed to write to disk cache; pausing writes");
-        (self.current, self.paused) = (None, Some(Instant::now() + PAUSE));
+        (self.current, self.paused) = (None, Some(Instant::now() + RETRY_DELAY));
     }
 
     fn keep(&mut self, job: &Job) {
@@ -114,7 +117,8 @@ impl Writer<'_> {
     /// were written, at most half as many as one file holds, so that there is an end.
     fn make_room(&mut self, bytes: u64) -> Vec<Place> {
         let mut moved = Vec::new();
-        let (mut moved_bytes, most_bytes) = (0, self.shared.capacity_bytes / SEGMENTS / 2);
+        let mut moved_bytes = 0;
+        let most_bytes = self.shared.capacity_bytes / SEGMENTS / 2;
         loop {
             let mut index = lock(&self.shared.index);
             if !index.is_full(bytes + moved_bytes, self.shared.capacity_bytes) {

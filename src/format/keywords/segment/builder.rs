@@ -12,7 +12,7 @@ use strata_store::checksums::checksum;
 use super::layout::{BLOCK_BYTES, Header, Lengths, MAX_TEXT_BYTES, Part, Section, pack};
 use super::table::{Entry, EntryTable, TOGETHER};
 use crate::keywords::cut::Class;
-use crate::keywords::lists::{self, MAX_ROWS};
+use crate::keywords::postings::{self, MAX_ROWS};
 use crate::layout::SEPARATOR;
 
 const LONG_BYTES: usize = 64;
@@ -111,7 +111,8 @@ impl SegmentBuilder {
         ends.push(numbers.len() as u32);
         let too_large = self.memory_bytes() > self.limits.memory_bytes.saturating_mul(2);
         if too_large || self.ends.len() >= MAX_ROWS || self.numbers.len() > u32::MAX as usize / 2 {
-            let (limits, text_bytes) = (self.limits, self.text_bytes);
+            let limits = self.limits;
+            let text_bytes = self.text_bytes;
             *self = SegmentBuilder { text_bytes, given_up: true, ..SegmentBuilder::new(limits) };
         }
     }
@@ -176,7 +177,7 @@ impl SegmentBuilder {
 
     /// Sorts the entries of two and more rows, and finds their rows.
     fn lists(&self) -> EntryRows {
-        let entries = self.table.entries();
+        let entries = &self.table.entries;
         let mut sorted: Vec<(&Entry, u32)> = entries.iter().zip(0..).filter(|(entry, _)| entry.count > 1).collect();
         sorted.sort_unstable_by(|(one, _), (other, _)| self.table.compare(one, other));
         let numbers: Vec<u32> = sorted.into_iter().map(|(_, number)| number).collect();
@@ -215,10 +216,10 @@ impl SegmentBuilder {
         let mut packed = Vec::new();
         let mut rest = lists.rows.as_slice();
         for number in &lists.numbers {
-            let entry = self.table.entries().get(*number as usize)?;
+            let entry = self.table.entries.get(*number as usize)?;
             let (rows, others) = rest.split_at_checked(entry.count as usize)?;
             if entry.class == class {
-                lists::encode(rows, self.ends.len(), &mut packed);
+                postings::encode(rows, self.ends.len(), &mut packed);
             }
             rest = others;
         }
@@ -226,7 +227,7 @@ impl SegmentBuilder {
     }
 
     fn pack_dictionary(&self, class: Class, lists: &EntryRows) -> Option<Vec<u8>> {
-        let entries = self.table.entries();
+        let entries = &self.table.entries;
         let of_class = lists.numbers.iter().filter_map(|number| entries.get(*number as usize));
         let mut text = vec![SEPARATOR];
         let mut counts = Vec::new();
@@ -239,7 +240,7 @@ impl SegmentBuilder {
     }
 
     fn pack_texts(&self, class: Class) -> Option<Vec<u8>> {
-        let entries = self.table.entries();
+        let entries = &self.table.entries;
         let long = self.long.get(class as usize)?;
         let mut long_rows = long.ends.iter().peekable();
         let mut long_start = 0;

@@ -18,7 +18,7 @@ use strata_types::leb128;
 
 use crate::keywords::Damaged;
 use crate::keywords::cut::{Class, Plan};
-use crate::keywords::lists::MAX_ROWS;
+use crate::keywords::postings::MAX_ROWS;
 use crate::layout::SEPARATOR;
 use crate::zstd_frame;
 
@@ -51,7 +51,6 @@ pub struct Section {
 }
 
 impl Section {
-    /// All of them, in the order of their bytes.
     pub const ALL: [Section; 12] = [
         Section { class: Class::Words, part: Part::Dictionary },
         Section { class: Class::Words, part: Part::Texts },
@@ -169,7 +168,9 @@ pub(super) fn unpack(part: &'static str, bytes: &[u8], max_count: usize) -> Resu
     let mut lengths =
         lengths.chunks_exact(4).map(|bytes| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte)));
     let mut length = || lengths.next().unwrap_or_default();
-    let (text_bytes, count, frame_bytes) = (length(), length(), length());
+    let text_bytes = length();
+    let count = length();
+    let frame_bytes = length();
     let (text_frame, numbers_frame) = frames.split_at_checked(frame_bytes).ok_or_else(|| damaged("it is truncated"))?;
     if text_bytes > MAX_TEXT_BYTES {
         return Err(damaged("its text is too large"));

@@ -7,7 +7,7 @@
 //! | dictionary | the distinct entries of at least two rows, sorted; how many rows have each |
 //! | texts | entries in the order of their rows: those of one row, and long ones of any row |
 //! | checksums | those of the blocks of lists |
-//! | lists | the [list](super::lists) of each entry of the dictionary |
+//! | lists | the [list](super::postings) of each entry of the dictionary |
 //!
 //! A reader takes these steps, with its own I/O between them:
 //!
@@ -26,6 +26,3 @@ mod table;
 pub use builder::{Segment, SegmentBuilder, SegmentLimits};
 pub use layout::{BLOCK_BYTES, Header, Lengths, Part, Section};
 pub use reader::{Candidates, Dictionary, Entries, Found, ListBytes, Sections, Texts, find};
-
-#[cfg(test)]
-mod tests;

@@ -12,14 +12,13 @@ use super::layout::{Header, Part, Section, unpack};
 use super::searched::SearchedText;
 use crate::keywords::Damaged;
 use crate::keywords::cut::{Class, Piece, Plan};
-use crate::keywords::lists::{self, MAX_ROWS};
+use crate::keywords::postings::{self, MAX_ROWS};
 use crate::layout::SEPARATOR;
 
 /// What a needle is looked for in, of one class: decoded, to be kept for many needles.
 #[derive(Debug)]
 pub struct Entries {
     pub dictionary: Dictionary,
-    /// Those of one row, and long ones.
     pub texts: Texts,
     pub checksums: Vec<u32>,
 }
@@ -55,7 +54,6 @@ pub struct Dictionary {
     /// A separator, and one more behind each entry; where each entry ends, behind its separator.
     searched: SearchedText,
     counts: Vec<u32>,
-    /// Where each list begins, and the end of the last.
     list_starts: Vec<u32>,
 }
 
@@ -81,7 +79,7 @@ impl Dictionary {
             if *count as usize > rows {
                 return Err(damaged("an entry has more rows than the segment"));
             }
-            let end = start.checked_add(lists::encoded_bytes(*count as usize, rows) as u32);
+            let end = start.checked_add(postings::encoded_bytes(*count as usize, rows) as u32);
             start = end.ok_or_else(|| damaged("its posting lists are too long"))?;
             list_starts.push(start);
         }
@@ -98,7 +96,8 @@ impl Dictionary {
 
     fn list(&self, entry: u32) -> Option<(u32, Range<u32>)> {
         let entry = entry as usize;
-        let (start, end) = (self.list_starts.get(entry)?, self.list_starts.get(entry + 1)?);
+        let start = self.list_starts.get(entry)?;
+        let end = self.list_starts.get(entry + 1)?;
         Some((*self.counts.get(entry)?, *start..*end))
     }
 }
@@ -126,7 +125,6 @@ impl Texts {
     }
 }
 
-/// What was read of one segment, by the number of the class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sections<'a> {
     pub entries: [Option<&'a Entries>; 3],
@@ -291,7 +289,7 @@ fn union_lists(
     for entry in entries {
         let (count, range) = dictionary.list(*entry).ok_or_else(cut_off)?;
         if range.is_empty() {
-            lists::union_into(&[], count as usize, to)?;
+            postings::union_into(&[], count as usize, to)?;
             continue;
         }
         while let [_, next, ..] = rest
@@ -303,7 +301,7 @@ fn union_lists(
         let offset = range.start.checked_sub(first.start).ok_or_else(cut_off)?;
         let here = first.bytes.get(offset as usize..).ok_or_else(cut_off)?;
         if here.len() >= range.len() {
-            lists::union_into(here, count as usize, to)?;
+            postings::union_into(here, count as usize, to)?;
             continue;
         }
         joined.clear();
@@ -314,7 +312,7 @@ fn union_lists(
             }
             joined.extend_from_slice(next.bytes);
         }
-        lists::union_into(&joined, count as usize, to)?;
+        postings::union_into(&joined, count as usize, to)?;
     }
     Ok(())
 }

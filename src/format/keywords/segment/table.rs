@@ -40,7 +40,6 @@ const NOWHERE: u32 = u32::MAX;
 struct Wanted {
     key: [u64; 2],
     hash: u64,
-    /// What its first slot holds.
     slot: u64,
     /// The number of the entry there, if that is it and short.
     found: u32,
@@ -56,7 +55,7 @@ pub(super) struct EntryTable {
     seed: u64,
     /// High half: of the hash. Low half: the entry's number and 1; 0 where there is none.
     slots: Vec<u64>,
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     long: Vec<u8>,
 }
 
@@ -84,7 +83,7 @@ impl EntryTable {
                     Some(sixteen) => masked_key(sixteen, *length),
                     None => key(bytes),
                 };
-                *wanted = Wanted { key, hash: self.hash(key, bytes), ..Wanted::default() };
+                *wanted = Wanted { key, hash: self.hash(key, *length, bytes), ..Wanted::default() };
             }
             let mask = self.slots.len() - 1;
             for wanted in wanted.iter_mut() {
@@ -153,11 +152,14 @@ impl EntryTable {
         if self.entries.len() * 2 > self.slots.len() {
             let mask = self.slots.len() * 2 - 1;
             let mut slots = vec![0; mask + 1];
-            let mut bytes = Vec::new();
             for (number, entry) in self.entries.iter().enumerate() {
-                bytes.clear();
-                self.bytes_into(entry, &mut bytes);
-                let hash = self.hash(self::key(&bytes), &bytes);
+                let hash = match usize::from(entry.length) {
+                    length @ ..=SHORT_BYTES => self.hash(entry.key, length, &[]),
+                    length => {
+                        let bytes = self.long_bytes(entry);
+                        self.hash(self::key(bytes), length, bytes)
+                    }
+                };
                 let mut at = hash as usize & mask;
                 while slots.get(at).is_some_and(|slot| *slot != 0) {
                     at = (at + 1) & mask;
@@ -170,36 +172,29 @@ impl EntryTable {
         }
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
-        &self.entries
+    pub(super) fn bytes_into(&self, entry: &Entry, out: &mut Vec<u8>) {
+        match usize::from(entry.length) {
+            length @ ..=SHORT_BYTES => out.extend(entry.key.iter().flat_map(|half| half.to_le_bytes()).take(length)),
+            _ => out.extend_from_slice(self.long_bytes(entry)),
+        }
     }
 
-    pub(super) fn bytes_into(&self, entry: &Entry, out: &mut Vec<u8>) {
-        let length = usize::from(entry.length);
-        if length <= SHORT_BYTES {
-            let bytes = entry.key.iter().flat_map(|half| half.to_le_bytes());
-            out.extend(bytes.take(length));
-        } else {
-            let from = self.long.get(entry.key[0] as usize..).unwrap_or_default();
-            out.extend_from_slice(from.get(..length).unwrap_or_default());
-        }
+    fn long_bytes(&self, entry: &Entry) -> &[u8] {
+        let from = self.long.get(entry.key[0] as usize..).unwrap_or_default();
+        from.get(..usize::from(entry.length)).unwrap_or_default()
     }
 
     pub(super) fn compare(&self, one: &Entry, other: &Entry) -> Ordering {
         // No entry has a byte 0, so zeros behind a short one sort it first.
         let first = |entry: &Entry| match usize::from(entry.length) {
             ..=SHORT_BYTES => entry.key,
-            _ => {
-                key(self.long.get(entry.key[0] as usize..).and_then(|from| from.get(..SHORT_BYTES)).unwrap_or_default())
-            }
+            _ => key(self.long_bytes(entry)),
         };
         let order = first(one).map(u64::swap_bytes).cmp(&first(other).map(u64::swap_bytes));
         order.then_with(|| {
             let rest = |entry: &Entry| match usize::from(entry.length) {
                 ..=SHORT_BYTES => &[],
-                length => {
-                    self.long.get(entry.key[0] as usize..).and_then(|from| from.get(..length)).unwrap_or_default()
-                }
+                _ => self.long_bytes(entry),
             };
             rest(one).cmp(rest(other))
         })
@@ -212,14 +207,12 @@ impl EntryTable {
 
     /// Folded multiplication, as in wyhash and foldhash.
     #[inline]
-    fn hash(&self, key: [u64; 2], bytes: &[u8]) -> u64 {
-        let mut hash =
-            fold(key[0] ^ self.seed, key[1] ^ (bytes.len() as u64).wrapping_mul(ODD) ^ self.seed.rotate_left(32));
-        if bytes.len() > SHORT_BYTES {
-            for rest in bytes.get(SHORT_BYTES..).unwrap_or_default().chunks(SHORT_BYTES) {
-                let key = self::key(rest);
-                hash = fold(key[0] ^ hash, key[1] ^ self.seed);
-            }
+    fn hash(&self, key: [u64; 2], length: usize, bytes: &[u8]) -> u64 {
+        let mut hash = fold(key[0] ^ self.seed, key[1] ^ (length as u64).wrapping_mul(ODD) ^ self.seed.rotate_left(32));
+        // Of a short entry there are none.
+        for rest in bytes.get(SHORT_BYTES..).unwrap_or_default().chunks(SHORT_BYTES) {
+            let key = self::key(rest);
+            hash = fold(key[0] ^ hash, key[1] ^ self.seed);
         }
         fold(hash, ODD ^ self.seed)
     }
@@ -237,17 +230,13 @@ fn fold(one: u64, other: u64) -> u64 {
 /// The first 16 bytes, or as many as there are and zeros.
 #[inline]
 fn key(bytes: &[u8]) -> [u64; 2] {
-    if let Some(sixteen) = bytes.first_chunk::<SHORT_BYTES>() {
-        let [low, high] = [0, 8].map(|at| {
-            let mut half = [0; 8];
-            half.copy_from_slice(&sixteen[at..at + 8]);
-            u64::from_le_bytes(half)
-        });
-        return [low, high];
-    }
-    match bytes.split_first_chunk::<8>() {
-        Some((eight, rest)) => [u64::from_le_bytes(*eight), short(rest)],
-        None => [short(bytes), 0],
+    match bytes.first_chunk() {
+        Some(sixteen) => masked_key(sixteen, SHORT_BYTES),
+        None => {
+            let mut sixteen = [0; SHORT_BYTES];
+            sixteen[..bytes.len()].copy_from_slice(bytes);
+            masked_key(&sixteen, SHORT_BYTES)
+        }
     }
 }
 
@@ -257,23 +246,6 @@ fn masked_key(sixteen: &[u8; SHORT_BYTES], length: usize) -> [u64; 2] {
     let kept = u128::MAX >> (u128::BITS as usize - 8 * length.clamp(1, SHORT_BYTES));
     let key = u128::from_le_bytes(*sixteen) & kept;
     [key as u64, (key >> 64) as u64]
-}
-
-/// Fewer than eight bytes, and zeros. The two ends may overlap, with the same bits.
-#[inline]
-fn short(bytes: &[u8]) -> u64 {
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(first), Some(last)) => {
-            let last = u64::from(u32::from_le_bytes(*last)) << ((bytes.len() - 4) * 8);
-            u64::from(u32::from_le_bytes(*first)) | last
-        }
-        _ => match *bytes {
-            [] => 0,
-            [one] => u64::from(one),
-            [one, two] => u64::from(one) | u64::from(two) << 8,
-            [one, two, three, ..] => u64::from(one) | u64::from(two) << 8 | u64::from(three) << 16,
-        },
-    }
 }
 
 #[cfg(test)]
@@ -309,15 +281,15 @@ mod tests {
                 }
                 prop_assert_eq!(numbers, expected);
             }
-            prop_assert_eq!(table.entries().len(), twin.len());
-            for (entry, (bytes, count)) in table.entries().iter().zip(&twin) {
+            prop_assert_eq!(table.entries.len(), twin.len());
+            for (entry, (bytes, count)) in table.entries.iter().zip(&twin) {
                 let mut written = Vec::new();
                 table.bytes_into(entry, &mut written);
                 prop_assert_eq!(&written, bytes);
                 prop_assert_eq!(entry.count, *count);
             }
             for pair in (0..twin.len()).collect::<Vec<_>>().windows(2) {
-                let order = table.compare(&table.entries()[pair[0]], &table.entries()[pair[1]]);
+                let order = table.compare(&table.entries[pair[0]], &table.entries[pair[1]]);
                 prop_assert_eq!(order, twin[pair[0]].0.cmp(twin[pair[1]].0));
             }
         }

@@ -26,7 +26,7 @@ struct Change<K> {
 pub(super) fn widen_bounds(record: &mut PathRecord, delta: &Delta, counted: Option<&Counted>) -> Option<()> {
     let numbers = delta.of_type(ScalarType::Number).map(|(text, more)| {
         let text = std::str::from_utf8(text).ok()?;
-        Some(Change { key: number(text)?, record: value(ScalarType::Number, &Cut::of_number(text)), more })
+        Some(Change { key: number(text)?, record: value(ScalarType::Number, &Cut::new(text.as_bytes())), more })
     });
     let numbers = numbers.collect::<Option<Vec<_>>>()?;
     let strings = delta.of_type(ScalarType::String).map(|(text, more)| {
@@ -56,7 +56,6 @@ fn string_key(record: &ValueRecord) -> Vec<u8> {
     key
 }
 
-/// Widens the minimum or the maximum of `count` values.
 fn widen<K: Ord>(
     bound: &mut Option<ValueRecord>,
     count: u64,

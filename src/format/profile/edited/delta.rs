@@ -6,8 +6,8 @@ use bytes::Bytes;
 use strata_json::Scalar;
 
 use crate::profile::builder::PathCounts;
+use crate::profile::limits::{PATH_BYTES, PATHS};
 use crate::profile::values::ScalarType;
-use crate::profile::{PATH_BYTES, PATHS};
 use crate::tree::{Found, PathTree, UNKNOWN};
 
 pub(super) struct Deltas {
@@ -17,7 +17,7 @@ pub(super) struct Deltas {
 
 impl Deltas {
     /// `None` where there are more paths, or longer ones, than a profile follows.
-    pub(super) fn of(removed: &[Bytes], added: &[Bytes]) -> Option<Deltas> {
+    pub(super) fn try_new(removed: &[Bytes], added: &[Bytes]) -> Option<Deltas> {
         let mut tree = PathTree::new(PATHS, PATH_BYTES);
         let mut by_node: Vec<Delta> = Vec::new();
         let mut is_known = true;

@@ -1,22 +1,15 @@
-//! The profile of an edited list: that of the list before, less the entities that went, with those that came.
+//! The profile of an edited list: the previous profile without the removed entities and with the added ones.
 //!
-//! Numbers of entities and of values by type follow exactly, and so does everything of a path at which the same values
-//! went and came. Of others:
+//! The numbers of entities and of values by type are exact, and so is the record of a path whose removed and added
+//! values are the same. For other paths:
 //!
-//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is a bound from then
-//!   on, marked as estimated.
-//! - Distinct and frequent values follow where the profile names all values that occur more than once, and no other
-//!   one. Otherwise they are estimates from then on: none is farther off than edits changed values.
+//! - A minimum or maximum stays, or is an added value. If a removed value equals it, it is only a bound from then on,
+//!   and marked as estimated.
+//! - Distinct and frequent values are exact if the profile lists exactly the values that occur more than once. If not,
+//!   they are estimates from then on, and their error is at most the number of changed values.
 //! - The ranges of numbers are as wide as before, or wider.
 //!
-//! Where something else that must be exact does not follow, there is no profile, and the list has to be read for one.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `delta` | what edits change at each path |
-//! | `bounds` | minima and maxima |
-//! | `values` | distinct and frequent values |
-//! | `shredded` | shredded columns that may be asked |
+//! If something that must be exact cannot be computed, there is no profile, and the list must be read for one.
 
 mod bounds;
 mod delta;
@@ -26,15 +19,14 @@ mod values;
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use strata_json::Text;
 use strata_types::index::IndexSettings;
 use strata_types::path::Path;
 
 use self::delta::{Delta, Deltas};
 use self::values::Counted;
-use super::PATHS;
-use super::bins::NumberBins;
+use super::bins::StoredBins;
 use super::builder::{PathCounts, ProfileBuilder};
+use super::limits::PATHS;
 use super::shredding::{NotShredded, ShreddingBounds};
 use super::stored::{PathRecord, StoredProfile};
 use super::values::{ScalarType, TypeCounts};
@@ -45,8 +37,8 @@ pub fn bytes_of(documents: &[Bytes]) -> u64 {
     documents.iter().map(|document| document.len() as u64).sum()
 }
 
-/// The profile of a list of which these entities went, and to which others came, in its order. `None` where it does not
-/// follow. Columns of the layout that cannot hold what came are retired.
+/// The profile of a list from which entities were removed, and to which others were added, in its order. `None` if it
+/// cannot be computed. Retires columns of the layout that cannot store the added values.
 pub fn edited(
     before: &StoredProfile,
     removed: &[Bytes],
@@ -56,7 +48,7 @@ pub fn edited(
     if before.paths_left_out {
         return None;
     }
-    let Deltas { tree, by_node } = Deltas::of(removed, added)?;
+    let Deltas { tree, by_node } = Deltas::try_new(removed, added)?;
     let mut after = StoredProfile {
         entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
         document_bytes: (before.document_bytes + bytes_of(added)).checked_sub(bytes_of(removed))?,
@@ -66,10 +58,9 @@ pub fn edited(
         before.paths.iter().enumerate().map(|(place, record)| (&*record.path, place)).collect();
     let mut new = Vec::new();
     for (node, delta) in by_node.iter().enumerate().skip(1) {
-        let keys: Vec<String> =
-            tree.keys(node as Node).into_iter().map(|key| Text::new(key).unescape().into_owned()).collect();
+        let keys = tree.keys(node as Node);
         let path = Path::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
-        // What has no name may be several paths.
+        // Several paths can have no name.
         if path.is_empty() {
             if delta.is_none() {
                 continue;
@@ -92,11 +83,10 @@ pub fn edited(
     if after.paths.len() >= PATHS {
         return None;
     }
-    shredded::tell_unmet(&mut after, layout);
+    after.set_unmet(layout);
     Some(after)
 }
 
-/// Appends the paths that came with edits.
 fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProfile) -> Option<()> {
     let mut profile = ProfileBuilder::default();
     added.iter().for_each(|document| profile.add(document));
@@ -118,7 +108,7 @@ fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProf
     Some(())
 }
 
-/// Makes the record of a path that of the path after edits; `None` where that does not follow.
+/// Changes the record of a path as edits do; `None` if that cannot be computed.
 fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     if delta.is_none() {
         return Some(());
@@ -150,15 +140,15 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
         _ => record.fans_out,
     };
     if !delta.values.is_empty() {
-        let counted = Counted::of(record, delta);
+        let counted = Counted::try_new(record, delta);
         bounds::widen_bounds(record, delta, counted.as_ref())?;
-        values::change_values(record, delta, counted)?;
+        values::change_values(record, delta, counted);
     }
     Some(())
 }
 
 fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
-    let [gone, came] = delta.counts.each_ref().map(|counts| &counts.lengths.counts);
+    let [gone, came] = delta.counts.each_ref().map(|counts| &counts.string_lengths);
     if gone.is_empty() && came.is_empty() {
         return Some(());
     }
@@ -187,12 +177,12 @@ fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<(
         return Some(());
     }
     let known = match (&record.number_bins, &record.number_min, &record.number_max) {
-        (Some(stored), _, _) => stored.numbers(),
-        (None, None, _) => Some(NumberBins::default()),
+        (Some(stored), _, _) => Some(stored.clone()).filter(StoredBins::is_valid),
+        (None, None, _) => Some(StoredBins::default()),
         // All are one number, which has no ranges.
         (None, Some(min), Some(max)) if min.value == max.value && !min.cut && min.value.is_number() => {
-            let mut bins = NumberBins::default();
-            bins.add_times(&min.value.to_string(), numbers);
+            let mut bins = StoredBins::default();
+            bins.add(&min.value.to_string(), numbers);
             Some(bins)
         }
         _ => None,
@@ -203,7 +193,7 @@ fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<(
         return Some(());
     };
     for (text, more) in changes.iter().filter(|(_, more)| *more > 0) {
-        bins.add_times(text, more.unsigned_abs());
+        bins.add(text, more.unsigned_abs());
     }
     for (text, more) in changes.iter().filter(|(_, more)| *more < 0) {
         bins.remove(text, more.unsigned_abs())?;

@@ -3,8 +3,8 @@
 use strata_types::path::Path;
 
 use crate::layout::Layout;
-use crate::profile::DISTINCT;
 use crate::profile::builder::ProfileBuilder;
+use crate::profile::limits::DISTINCT;
 use crate::profile::shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 use crate::profile::stored::{PathRecord, StoredProfile, Unmet};
 use crate::profile::values::Values;
@@ -25,20 +25,18 @@ pub(super) fn tell_shredding(record: &mut PathRecord, keys: &[String], layout: &
     (record.shredded, record.why_not_shredded) = (false, Some(why));
 }
 
-pub(super) fn tell_unmet(profile: &mut StoredProfile, layout: &Layout) {
-    let has_scalars = |path: &str| {
-        profile.paths.iter().find(|record| record.path == path).is_some_and(|record| record.types.scalars() > 0)
-    };
-    let asked = profile.index.always.iter().filter(|path| {
-        let keys = Path::parse(path).map(|path| path.keys().to_vec());
-        keys.is_ok_and(|keys| layout.shredded(&keys).is_none())
-    });
-    let unmet = asked.map(|path| {
-        let why = if has_scalars(path) { NotShredded::Edited } else { NotShredded::NoScalar };
-        Unmet { path: path.clone(), why }
-    });
-    let unmet = unmet.collect();
-    profile.index.unmet = unmet;
+impl StoredProfile {
+    /// Lists the paths that the index asks for and that have no column in the layout.
+    pub fn set_unmet(&mut self, layout: &Layout) {
+        let why = |path: &str| match self.paths.iter().find(|record| record.path == path) {
+            Some(record) if record.types.scalars() > 0 => NotShredded::Edited,
+            None if self.paths_left_out => NotShredded::NotFollowed,
+            Some(_) | None => NotShredded::NoScalar,
+        };
+        let asked = layout.index.always().iter().filter(|path| layout.shredded(path.keys()).is_none());
+        let unmet = asked.map(Path::to_string).map(|path| Unmet { why: why(&path), path });
+        self.index.unmet = unmet.collect();
+    }
 }
 
 impl ProfileBuilder {
@@ -47,17 +45,10 @@ impl ProfileBuilder {
         let mut choice = self.choose_shredded(&ShreddingBounds::default(), &layout.index);
         for (node, _) in self.nodes() {
             let why = &mut choice.none[node as usize];
-            *why = match layout.shredded(&self.keys(node)) {
+            *why = match layout.shredded(&self.tree.keys(node)) {
                 Some(_) => None,
                 None => Some(why.unwrap_or(NotShredded::Edited)),
             };
-        }
-        choice.unmet.retain(|(path, _)| layout.shredded(path.keys()).is_none());
-        for path in layout.index.always() {
-            let is_told = choice.unmet.iter().any(|(told, _)| told == path);
-            if layout.shredded(path.keys()).is_none() && !is_told {
-                choice.unmet.push((path.clone(), NotShredded::Edited));
-            }
         }
         choice
     }

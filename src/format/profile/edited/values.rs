@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use strata_json::Text;
 
 use super::delta::Delta;
-use crate::profile::TOP;
+use crate::profile::limits::TOP;
 use crate::profile::min_max::Cut;
 use crate::profile::stored::{Distinct, PathRecord, TopValue, ValueRecord, top_values, value};
 use crate::profile::values::{Frequent, ScalarType, Shown, most_frequent};
 
-pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) -> Option<()> {
+pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) {
     let most = record.types.boolean + record.types.number + record.types.string;
     match counted {
         Some(counted) => (record.distinct.count, record.top) = (counted.distinct, counted.top()),
@@ -20,7 +20,7 @@ pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Opt
             let count = (record.distinct.count + came).min(most).max(least);
             record.distinct = Distinct { count, estimated: true };
             for ((scalar_type, text), more) in &delta.values {
-                let told = value(*scalar_type, &shown(*scalar_type, text)?.value);
+                let told = value(*scalar_type, &shown(*scalar_type, text).value);
                 let listed = record.top.iter_mut().find(|top| (&top.value, top.cut) == (&told.value, told.cut));
                 if let Some(top) = listed {
                     top.count = top.count.saturating_add_signed(*more);
@@ -31,15 +31,14 @@ pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Opt
             record.top.sort_by_key(|top| std::cmp::Reverse(top.count));
         }
     }
-    Some(())
 }
 
-fn shown(scalar_type: ScalarType, text: &[u8]) -> Option<Shown> {
+fn shown(scalar_type: ScalarType, text: &[u8]) -> Shown {
     let value = match scalar_type {
         ScalarType::String => Cut::of_string(Text::new(text)),
-        ScalarType::Number | ScalarType::Boolean => Cut::of_number(std::str::from_utf8(text).ok()?),
+        ScalarType::Number | ScalarType::Boolean => Cut::new(text),
     };
-    Some(Shown { scalar_type, value })
+    Shown { scalar_type, value }
 }
 
 fn whole(scalar_type: ScalarType, text: String) -> Shown {
@@ -54,7 +53,7 @@ pub(super) struct Counted {
 
 impl Counted {
     /// `None` where the record does not name all that occur more than once, or something else that changed.
-    pub(super) fn of(record: &PathRecord, delta: &Delta) -> Option<Counted> {
+    pub(super) fn try_new(record: &PathRecord, delta: &Delta) -> Option<Counted> {
         if record.top_estimated || record.distinct.estimated || record.top.len() >= TOP {
             return None;
         }
@@ -79,7 +78,7 @@ impl Counted {
         changes.sort_by_key(|(_, more)| **more);
         let mut named_singles = Vec::new();
         for ((scalar_type, text), more) in changes {
-            let shown = shown(*scalar_type, text)?;
+            let shown = shown(*scalar_type, text);
             // Numbers are told in another spelling, if they have an exponent.
             if shown.value.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
                 return None;

@@ -1,13 +1,26 @@
-//! Segments against a scan of their texts.
+//! Segments of the keyword index against a scan of their texts.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
+use strata_format::keywords::cut::{Class, Plan};
+use strata_format::keywords::segment::{
+    Candidates, Dictionary, Entries, Header, Lengths, ListBytes, Part, Section, Sections, Segment, SegmentBuilder,
+    SegmentLimits, Texts, find,
+};
+use strata_format::keywords::{Damaged, postings};
+use strata_format::layout::SEPARATOR;
+use strata_types::leb128;
 
-use super::*;
-use crate::keywords::Damaged;
-use crate::keywords::cut::{Class, Plan};
-use crate::keywords::lists;
-use crate::layout::SEPARATOR;
+const TRUNCATED: Damaged = Damaged { part: "segment", cause: "it is truncated" };
+
+/// Packs a text and numbers as a builder does, but without its checks.
+fn pack(text: &[u8], numbers: &[u32]) -> Vec<u8> {
+    let mut varints = Vec::new();
+    numbers.iter().for_each(|number| leb128::write(*number, &mut varints));
+    let [text_frame, numbers_frame] = [text, &varints].map(|bytes| zstd::bulk::compress(bytes, 1).expect("compressed"));
+    let lengths = [text.len(), numbers.len(), text_frame.len()].map(|length| (length as u32).to_le_bytes());
+    [lengths.as_flattened(), &text_frame, &numbers_frame].concat()
+}
 
 struct Opened {
     header: Header,
@@ -24,7 +37,7 @@ impl Opened {
         let entries = Class::ALL.map(|class| {
             let range = header.entries_range(class);
             let bytes = bytes.get(range.start as usize..range.end as usize);
-            Entries::decode(header, class, bytes.ok_or(Damaged::new("segment", "it is truncated"))?)
+            Entries::decode(header, class, bytes.ok_or(TRUNCATED)?)
         });
         let entries = entries.into_iter().collect::<Result<_, _>>()?;
         Ok(Opened { header: header.clone(), entries, bytes: bytes.to_vec() })
@@ -47,7 +60,7 @@ impl Opened {
                     for start in range.clone().step_by(1 + enough * 3) {
                         let end = range.end.min(start + 1 + enough as u32 * 3);
                         let place = (all.start + u64::from(start)) as usize..(all.start + u64::from(end)) as usize;
-                        let bytes = self.bytes.get(place).ok_or(Damaged::new("segment", "it is truncated"))?;
+                        let bytes = self.bytes.get(place).ok_or(TRUNCATED)?;
                         lists[class as usize].push(ListBytes { start, bytes });
                     }
                 }
@@ -145,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_an_error_or_other_rows(rows in rows(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), end in any::<usize>(), cut in any::<bool>()) {
+    fn damaged_segment_is_an_error_or_other_rows(rows in rows(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), end in any::<usize>(), cut in any::<bool>()) {
         let Segment { header, mut bytes, .. } = build(&rows);
         let mut lengths = *header.lengths();
         for (place, byte) in places {
@@ -174,7 +187,7 @@ proptest! {
 
     /// Frames that are intact, with texts, numbers and lists that no builder writes.
     #[test]
-    fn lies_are_errors_or_other_rows(rows in 0usize..70, text in proptest::collection::vec(proptest::sample::select(&b"ab1\xFF\xFF -"[..]), 0..40), numbers in proptest::collection::vec(0u32..9, 0..20), fit in any::<bool>(), lists in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn inconsistent_sections_are_errors_or_other_rows(rows in 0usize..70, text in proptest::collection::vec(proptest::sample::select(&b"ab1\xFF\xFF -"[..]), 0..40), numbers in proptest::collection::vec(0u32..9, 0..20), fit in any::<bool>(), lists in proptest::collection::vec(any::<u8>(), 0..200)) {
         let text = [&[SEPARATOR], text.as_slice(), &[SEPARATOR]].concat();
         let entries = text.iter().filter(|byte| **byte == SEPARATOR).count() - 1;
         let mut counts = numbers.clone();
@@ -190,13 +203,11 @@ proptest! {
             });
             lengths.last_mut().into_iter().for_each(|length| *length += left);
         }
-        let needed: usize = counts.iter().map(|count| lists::encoded_bytes(*count as usize + 2, rows)).sum();
+        let needed: usize = counts.iter().map(|count| postings::encoded_bytes(*count as usize + 2, rows)).sum();
         let words = Lengths { dictionary: 1, texts: 1, lists: needed as u32 };
         let header = Header::try_new(rows, [words, Lengths::default(), Lengths::default()]).expect("a header");
-        let dictionary = layout::pack(Part::Dictionary, &text, counts.into_iter()).expect("packed");
-        let texts = layout::pack(Part::Texts, &text, lengths.into_iter()).expect("packed");
-        let dictionary = Dictionary::decode(&header, Class::Words, &dictionary);
-        let texts = Texts::decode(&header, &texts);
+        let dictionary = Dictionary::decode(&header, Class::Words, &pack(&text, &counts));
+        let texts = Texts::decode(&header, &pack(&text, &lengths));
         if let (Ok(dictionary), Ok(texts)) = (dictionary, texts) {
             let lists = [ListBytes { start: 0, bytes: &lists }];
             let mut sections = Sections::default();
@@ -224,18 +235,12 @@ proptest! {
 
 /// Packed numbers and text that are damaged behind valid frames: the checks behind decompression.
 #[test]
-fn packed_lies_are_errors() {
+fn packed_inconsistencies_are_errors() {
     // Lists of all three rows have no bytes, those of two have one.
     let words = Lengths { lists: 1, ..Lengths::default() };
     let header = Header::try_new(3, [words, Lengths::default(), Lengths::default()]).expect("a header");
-    let dictionary = |text: &[u8], counts: &[u32]| {
-        Dictionary::decode(
-            &header,
-            Class::Words,
-            &layout::pack(Part::Dictionary, text, counts.iter().copied()).expect("packed"),
-        )
-        .is_ok()
-    };
+    let dictionary =
+        |text: &[u8], counts: &[u32]| Dictionary::decode(&header, Class::Words, &pack(text, counts)).is_ok();
     assert!(dictionary(b"\xFFa\xFFb\xFF", &[0, 1]));
     assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0, 2]), "more rows than there are");
     assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0]), "fewer counts");
@@ -243,9 +248,7 @@ fn packed_lies_are_errors() {
     assert!(!dictionary(b"\xFFa\xFFb", &[0]), "no end");
     assert!(!dictionary(b"a\xFF", &[0]), "no start");
     assert!(!dictionary(b"\xFFa\xFF", &[u32::MAX]), "a count too large");
-    let texts = |text: &[u8], lengths: &[u32]| {
-        Texts::decode(&header, &layout::pack(Part::Texts, text, lengths.iter().copied()).expect("packed")).is_ok()
-    };
+    let texts = |text: &[u8], lengths: &[u32]| Texts::decode(&header, &pack(text, lengths)).is_ok();
     assert!(texts(b"\xFFa\xFFb\xFF", &[2, 0, 2]));
     assert!(!texts(b"\xFFa\xFFb\xFF", &[2, 2]), "fewer rows");
     assert!(!texts(b"\xFFa\xFFb\xFF", &[2, 0, 1]), "a row too short");
@@ -253,7 +256,7 @@ fn packed_lies_are_errors() {
 }
 
 #[test]
-fn classes_need_their_sections_alone() {
+fn plan_needs_only_sections_of_its_classes() {
     let row = |text: &str| search_text(&[text.as_bytes().to_vec()]);
     let rows = [row("word 12 a1b2 only"), row("word 12 a1b2"), row("none"), row("0123456789abcdef0123")];
     let Segment { header, bytes, .. } = build(&rows);
@@ -266,7 +269,7 @@ fn classes_need_their_sections_alone() {
 }
 
 #[test]
-fn a_builder_that_takes_too_much_gives_up() {
+fn builder_over_its_memory_limit_gives_up() {
     let limits = SegmentLimits { rows: 100, memory_bytes: 200 << 10, share_percent: 1_000_000, text_bytes: 0 };
     let mut builder = SegmentBuilder::new(limits);
     let mut full = None;
@@ -282,7 +285,7 @@ fn a_builder_that_takes_too_much_gives_up() {
 }
 
 #[test]
-fn a_segment_over_its_share_is_left_out() {
+fn segment_over_its_share_is_left_out() {
     let rows: Vec<Vec<u8>> = (0..1_000u32).map(|row| search_text(&[format!("{row:x} z{row}").into_bytes()])).collect();
     let build = |share_percent, text_bytes| {
         let limits = SegmentLimits { share_percent, text_bytes, ..SegmentLimits::default() };
@@ -297,14 +300,14 @@ fn a_segment_over_its_share_is_left_out() {
 }
 
 #[test]
-fn the_same_rows_give_the_same_bytes() {
+fn same_rows_give_the_same_bytes() {
     let rows: Vec<Vec<u8>> = (0..500u32).map(|row| search_text(&[format!("{} {row}", row % 7).into_bytes()])).collect();
     let [one, other] = [build(&rows), build(&rows)];
     assert_eq!((one.bytes, one.checksums), (other.bytes, other.checksums));
 }
 
 #[test]
-fn no_rows() {
+fn segment_without_rows_matches_nothing() {
     let segment = Opened::of(&build(&[]));
     assert_eq!(segment.bytes.len(), 0);
     assert_eq!(segment.candidates(b"a", 0), Ok(Candidates::Exact(FixedBitSet::with_capacity(0))));
@@ -323,7 +326,7 @@ fn thirds() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_most_rows_may_have_is_scanned() {
+fn needle_of_most_rows_is_scanned() {
     let segment = Opened::of(&build(&thirds()));
     assert_eq!(segment.candidates(b" all", 0), Ok(Candidates::Scan));
     // But not if one byte search over the entries settles it.
@@ -341,7 +344,7 @@ fn what_most_rows_may_have_is_scanned() {
 }
 
 #[test]
-fn sections_that_were_not_read_are_an_error() {
+fn missing_sections_are_an_error() {
     let segment = Opened::of(&build(&thirds()));
     let plan = Plan::of(b"left");
     assert!(find(&segment.header, &plan, &Sections::default()).is_err());

@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{READER_BYTES, ReadAhead, Wanted};
 use super::file::FileReader;
 use super::object_file::ObjectFile;
+use super::readahead::{READER_BYTES, ReadAhead, Wanted};
 use crate::parts::PartKey;
 
 /// Requests that one reader has under way ahead, to a store that is asked over a network,
@@ -46,7 +46,8 @@ impl FileReader {
         };
         let wanted = &ahead.wanted;
         let end = wanted.row_groups.end.min(row_group.saturating_add(wanted.columns_ahead.max(1)));
-        let (mut ranges, mut bytes) = (Vec::new(), 0);
+        let mut ranges = Vec::new();
+        let mut bytes = 0;
         for row_group in (row_group..end).filter(|row_group| wanted.includes(*row_group)) {
             if bytes > PLANNED_BYTES || !ahead.planned().columns.insert(row_group) {
                 break;
@@ -66,11 +67,14 @@ impl FileReader {
     pub(super) fn bloom_missed(&self, row_group: usize) {
         let Some(ahead) = &self.file.ahead else { return };
         let wanted = &ahead.wanted;
-        let (end, most) = (wanted.row_groups.end, wanted.bloom_bytes.min(PLANNED_BYTES));
+        let end = wanted.row_groups.end;
+        let most = wanted.bloom_bytes.min(PLANNED_BYTES);
         if ahead.planned().blooms > row_group {
             return;
         }
-        let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, row_group);
+        let mut ranges = Vec::new();
+        let mut bytes = 0;
+        let mut next = row_group;
         while next < end && bytes < most {
             for column in wanted.bloom_columns.iter().filter(|_| wanted.includes(next)) {
                 if let Some((range, _)) = self.footer.outline.bloom(next, *column)

@@ -18,14 +18,14 @@ pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
 
 type Slot = RwLock<WeakPage>;
 
-pub(super) struct PageSlots {
+pub(super) struct PageTable {
     /// Of each row group, made when it is first read.
     row_groups: Box<[OnceLock<Box<[Slot]>>]>,
 }
 
-impl PageSlots {
-    pub(super) fn new(row_groups: usize) -> PageSlots {
-        PageSlots { row_groups: (0..row_groups).map(|_| OnceLock::new()).collect() }
+impl PageTable {
+    pub(super) fn new(row_groups: usize) -> PageTable {
+        PageTable { row_groups: (0..row_groups).map(|_| OnceLock::new()).collect() }
     }
 
     /// A page that is alive, most of the time.
@@ -50,12 +50,12 @@ impl PageSlots {
     }
 }
 
-/// Pages that are alive, most of the time; each is one of a row group, as [`PageSlots::page`] finds it.
+/// Pages that are alive, most of the time; each is one of a row group, as [`PageTable::page`] finds it.
 ///
 /// Taking a page changes its slot and its count, and the processor does not begin such a change before the one ahead of
 /// it has its memory. So all of that memory is read first, which it does for many at once: a page of scattered
 /// entities needs a hundred of each.
-pub(super) fn pages<'a>(places: impl Iterator<Item = (&'a PageSlots, usize, usize)>) -> Vec<Option<DocumentPage>> {
+pub(super) fn pages<'a>(places: impl Iterator<Item = (&'a PageTable, usize, usize)>) -> Vec<Option<DocumentPage>> {
     let slots: Vec<Option<&Slot>> = places
         .map(|(slots, row_group, page)| if is_left_to_cache() { None } else { slots.slot(row_group, page) })
         .collect();
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_keeps_no_page_alive_and_leaves_some_lookups_to_the_cache() {
-        let slots = PageSlots::new(2);
+    fn slot_is_weak_and_leaves_some_lookups_to_the_cache() {
+        let slots = PageTable::new(2);
         assert!(slots.alive(1, 0).is_none());
         let page = DocumentPage::of_test(&[b"{}", b"[]"]);
         slots.keep(1, 3, 2, &page);

@@ -15,8 +15,10 @@ use futures::future::{BoxFuture, Shared};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::READ_AHEAD_BYTES;
-use crate::run::Run;
+use crate::fetched_range::FetchedRange;
+
+/// Most bytes of documents that one request fetches ahead.
+pub(super) const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// Ranges with at most so many bytes between them are one request.
 const GAP_BYTES: u64 = 64 << 10;
@@ -67,7 +69,6 @@ pub(super) struct Planned {
 #[derive(Default)]
 struct Fetched {
     runs: BTreeMap<u64, AheadRun>,
-    /// The same offsets, the oldest first. Some may be gone.
     ages: VecDeque<u64>,
     bytes: u64,
 }
@@ -120,7 +121,7 @@ impl ReadAhead {
     /// A range that is fetched ahead, when it is there; `None` when it is not fetched, or that failed.
     pub(super) async fn take(&self, range: &Range<u64>) -> Option<Bytes> {
         let (start, bytes) = self.fetched().take(range)?;
-        let run = Run { start, bytes: bytes.await? };
+        let run = FetchedRange { start, bytes: bytes.await? };
         run.slice(range.clone()).ok()
     }
 
@@ -140,7 +141,8 @@ impl ReadAhead {
             fetched.make_room(length);
             // A run has no more bytes than one reader may hold.
             let Ok(held) = ALL_BYTES.try_acquire_many(length as u32) else { return };
-            let (bytes, requests) = (fetch(range), self.requests.clone());
+            let bytes = fetch(range);
+            let requests = self.requests.clone();
             let bytes = tokio::spawn(async move {
                 let _permit = requests.acquire_owned().await.ok()?;
                 bytes.await
@@ -164,7 +166,8 @@ impl Fetched {
         if run.end < range.end {
             return None;
         }
-        let (start, bytes) = (*start, run.bytes.clone());
+        let start = *start;
+        let bytes = run.bytes.clone();
         run.parts = run.parts.saturating_sub(1);
         if run.parts == 0 {
             self.forget(start);

@@ -1,7 +1,6 @@
 //! The end of a version file: fetched, compared with its seal, and decoded.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,9 +13,9 @@ use strata_store::checksums::Seal;
 use strata_store::{Result, StorageError};
 
 use super::object_file::ObjectFile;
+use crate::fetched_range::{FetchedRange, decode};
 use crate::footer::{DocumentPages, Footer};
 use crate::outline::OutlinePlace;
-use crate::run::Run;
 
 /// How much of a file's end is fetched first, in the hope that it holds all that is needed: one of so many bytes of the
 /// file,
@@ -58,9 +57,8 @@ async fn decode_footer(file: &ObjectFile, mut end: FileEnd) -> Result<Footer> {
     Ok(footer)
 }
 
-/// The end of a file, as far as it has been fetched.
 struct FileEnd {
-    run: Run,
+    run: FetchedRange,
     /// The first byte of the footer.
     footer: u64,
 }
@@ -76,7 +74,7 @@ impl FileEnd {
         let most = if file.store.is_local() { END_BYTES.start } else { END_BYTES.end };
         let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, most);
         let start = size_bytes - size_bytes.min(guess);
-        let run = Run { start, bytes: file.fetch(start..size_bytes).await? };
+        let run = FetchedRange { start, bytes: file.fetch(start..size_bytes).await? };
         let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
         let (length, magic) = trailer.split_at(4);
         let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
@@ -91,7 +89,9 @@ impl FileEnd {
     /// Fetches the rest, as far as the footer and, where it is sealed, the seal reach. Gives the first byte that the
     /// seal covers; `None` if there is no seal, as in a foreign file.
     async fn fetch_rest(&mut self, file: &ObjectFile) -> Result<Option<u64>> {
-        let (size_bytes, footer, start) = (file.size_bytes, self.footer, self.run.start);
+        let size_bytes = file.size_bytes;
+        let footer = self.footer;
+        let start = self.run.start;
         // The seal stands at the footer's end, and says where all begins that has to be there.
         let mut seal = Seal::find(&self.run.slice(footer.max(start)..size_bytes)?);
         if seal.is_none() && footer < start {
@@ -113,7 +113,7 @@ impl FileEnd {
     async fn extend_to(&mut self, file: &ObjectFile, start: u64) -> Result<()> {
         if start < self.run.start {
             let before = file.fetch(start..self.run.start).await?;
-            self.run = Run { start, bytes: [before, self.run.bytes.clone()].concat().into() };
+            self.run = FetchedRange { start, bytes: [before, self.run.bytes.clone()].concat().into() };
         }
         Ok(())
     }
@@ -154,14 +154,12 @@ fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData> {
     let options = ParquetMetaDataOptions::new()
         .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
-    // Parquet's decoders trust some lengths.
-    let decode = AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)));
-    Ok(catch_unwind(decode).map_err(|_| StorageError::undecodable())??)
+    decode(|| Ok(ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options))?))
 }
 
 /// The pages of documents of each row group, by the page indexes. Those of other columns, which are most, are not
 /// decoded: their columns are read whole.
-fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages> {
+fn document_pages(metadata: &ParquetMetaData, end: &FetchedRange) -> Result<DocumentPages> {
     let file = metadata.file_metadata();
     // The same file, as if it had no other columns.
     let documents = file.schema_descr().root_schema().get_fields().iter().take(1).cloned().collect();
@@ -177,9 +175,7 @@ fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages
     let mut reader = ParquetMetaDataReader::new_with_metadata(ParquetMetaData::new(file, row_groups))
         .with_column_index_policy(PageIndexPolicy::Skip)
         .with_offset_index_policy(PageIndexPolicy::Required);
-    // Parquet's decoders trust some lengths.
-    let decode = AssertUnwindSafe(|| reader.read_page_indexes(end));
-    catch_unwind(decode).map_err(|_| StorageError::undecodable())??;
+    decode(|| Ok(reader.read_page_indexes(end)?))?;
     let indexes = reader.finish()?.into_builder().take_offset_index().unwrap_or_default();
     let pages = indexes.into_iter().map(|columns| columns.into_iter().flat_map(|index| index.page_locations).collect());
     Ok(pages.collect())

@@ -1,18 +1,20 @@
 //! Bytes of a version file that were fetched together.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use parquet::file::reader::{ChunkReader, Length};
+use strata_store::{Result, StorageError};
 
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct FetchedRange {
     pub start: u64,
     pub bytes: Bytes,
 }
 
-impl Run {
+impl FetchedRange {
     pub(super) fn slice(&self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
         let local = |offset: u64| offset.checked_sub(self.start).and_then(|local| usize::try_from(local).ok());
         match (local(range.start), local(range.end)) {
@@ -22,13 +24,13 @@ impl Run {
     }
 }
 
-impl Length for Run {
+impl Length for FetchedRange {
     fn len(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Run {
+impl ChunkReader for FetchedRange {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
@@ -38,4 +40,9 @@ impl ChunkReader for Run {
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         self.slice(start..start + length as u64)
     }
+}
+
+/// Calls a decoder of Parquet. Decoders trust some lengths, so damaged bytes can make them panic.
+pub(super) fn decode<T>(decoder: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decoder)).unwrap_or_else(|_| Err(StorageError::undecodable()))
 }
