@@ -1,4 +1,4 @@
-//! Bodies of answers that come in parts.
+//! Streamed response bodies.
 
 use axum::body::{Body, Bytes};
 use futures::stream::{self, BoxStream};
@@ -7,11 +7,9 @@ use strata_service::ReadError;
 
 use super::error::{HttpError, log_read_error};
 
-/// The body of an answer that is streamed.
-///
-/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure
-/// after them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut
-/// body never looks whole.
+/// Waits for the first bytes, so that a file that cannot be read at all still returns an error status. A later failure
+/// is logged and ends the body with an error, on which hyper closes the connection: a truncated body never looks
+/// complete.
 pub(super) async fn streamed(chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
     let mut chunks = chunks.try_filter(|chunk| future::ready(!chunk.is_empty()));
     match chunks.try_next().await? {

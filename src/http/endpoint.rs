@@ -1,16 +1,16 @@
-//! An endpoint as data: who may call it, what it takes, what it answers, and its handler.
+//! An endpoint as data: who can call it, its input, its response, and its handler.
 //!
-//! Router, OpenAPI document and the check of names read the same value, which stands beside the handler. So a field
-//! that is added there is taken, documented and suggested at once.
+//! The router, the OpenAPI document, and the check of field names use the same value, which is next to the handler. So
+//! a field that you add there is accepted, documented, and suggested for misspelled names.
 
-use axum::routing::{MethodFilter, MethodRouter};
+use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use serde_json::Value;
 use strata_service::App;
-use utoipa::openapi::{Content, HttpMethod, RefOr, Schema};
+use utoipa::openapi::{HttpMethod, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Makes methods that set a field of a value.
+/// Defines builder methods.
 macro_rules! setters {
     ($($field:ident: $type:ty),+ $(,)?) => { $(
         pub(crate) const fn $field(self, $field: $type) -> Self {
@@ -24,28 +24,27 @@ pub(crate) use setters;
 pub(super) struct Endpoint {
     pub path: &'static str,
     method: HttpMethod,
-    filter: MethodFilter,
     /// The id of its operation, unique in the document.
     id: &'static str,
-    /// A second method, with the id of its operation. The handler takes it regardless of the filter.
+    /// A second method of the handler, with the id of its operation.
     also: Option<(HttpMethod, &'static str)>,
     pub group: Group,
-    /// What it does, in one line without a final full stop.
+    /// One line without a final full stop.
     pub summary: &'static str,
-    /// What callers should know besides, in full sentences.
+    /// Full sentences.
     pub description: &'static str,
     pub callers: Callers,
     pub input: Input,
     /// The response with status 200.
     pub answer: Answer,
-    /// The statuses of its errors besides those that all endpoints with its group, its caller and its input have.
+    /// The statuses of its errors, without those of all endpoints with the same group, callers, and input.
     pub errors: &'static [u16],
     handler: Handler,
 }
 
-type Handler = fn(MethodFilter) -> MethodRouter<App>;
+type Handler = fn() -> MethodRouter<App>;
 
-/// The groups in which tools show endpoints, in this order.
+/// The tag of an operation. Tools show tags in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
     Accounts,
@@ -53,24 +52,24 @@ pub(super) enum Group {
     Versions,
     Alternates,
     Webhooks,
-    /// Those of the service itself. Their errors are described as those of reads are.
+    /// Endpoints of the service itself, whose errors are described like the errors of reads.
     Operational,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callers {
-    /// Nobody's credentials are looked at.
+    /// Credentials are ignored.
     Anybody,
     Users,
-    /// Users, and anybody, who may see less.
+    /// Without credentials, a caller can see less.
     UsersAndAnybody,
 }
 
-/// What an endpoint takes. Names that are not listed are refused.
+/// The input of an endpoint. Names that are not listed return 400.
 pub(super) enum Input {
     Nothing,
     Query(&'static [Field]),
-    /// A query with these parameters, and those of a read.
+    /// A query with these parameters and the parameters of a read.
     Read(&'static [Field]),
     Body(&'static [Field]),
     /// A JSON object, or a document of a source format with parameters in the query.
@@ -88,7 +87,6 @@ pub(super) struct Field {
     pub need: Need,
     pub kind: FieldKind,
     pub about: &'static str,
-    /// Valid by the schema of its kind.
     pub example: fn() -> Value,
 }
 
@@ -100,16 +98,15 @@ pub(super) enum Need {
 
 #[derive(Clone, Copy)]
 pub(super) enum FieldKind {
-    /// The number of something that is recorded.
     Id,
     Positive,
     PositiveOrNull(usize),
     WholeNumber,
     Boolean,
     Text,
-    /// A part of a text, of at most so many characters; perhaps an empty one.
+    /// Up to this many characters, or an empty string.
     TextPart(usize),
-    /// A text of at most so many characters, perhaps an empty one, or null.
+    /// Up to this many characters, an empty string, or null.
     TextOrNull(usize),
     OneOf(fn() -> Vec<&'static str>),
     OneOfOrNull(fn() -> Vec<&'static str>),
@@ -121,7 +118,7 @@ pub(super) enum FieldKind {
     ScheduleOrNull,
     /// `active`, `latest`, or a number.
     Version,
-    /// The same in a body, where a number may be a JSON number.
+    /// The same in a body, where a number can be a JSON number.
     VersionOrNumber,
     Index,
     Entities,
@@ -129,19 +126,17 @@ pub(super) enum FieldKind {
 }
 
 pub(super) struct Answer {
-    /// What it holds, as a sentence.
+    /// A sentence.
     pub about: &'static str,
-    /// The schema of its JSON and those that it refers to, by name, its own first; none if it is no JSON record.
+    /// The schema of its JSON record, followed by the schemas that it refers to. Empty if it is not a JSON record.
     pub schemas: fn() -> Vec<NamedSchema>,
-    /// What it may be besides that, by content type.
-    pub media: &'static [Medium],
-    /// Its headers besides those that all endpoints with its group, its caller and its input have.
+    /// Further content types.
+    pub media: &'static [&'static str],
+    /// Its headers, without those of all endpoints with the same group, callers, and input.
     pub headers: &'static [&'static [&'static str]],
-    /// What 304 means, if it may be that instead, with the same headers.
+    /// The meaning of a 304 with the same headers, if it can occur.
     pub not_modified: Option<&'static str>,
 }
-
-pub(super) type Medium = (&'static str, fn() -> Content);
 
 pub(super) type NamedSchema = (String, RefOr<Schema>);
 
@@ -163,30 +158,22 @@ impl Group {
 
 impl Endpoint {
     pub(super) const fn get(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Get, MethodFilter::GET, path, id, group, handler)
+        Endpoint::new(HttpMethod::Get, path, id, group, handler)
     }
 
     pub(super) const fn post(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Post, MethodFilter::POST, path, id, group, handler)
+        Endpoint::new(HttpMethod::Post, path, id, group, handler)
     }
 
     pub(super) const fn delete(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Delete, MethodFilter::DELETE, path, id, group, handler)
+        Endpoint::new(HttpMethod::Delete, path, id, group, handler)
     }
 
     /// An endpoint for users, without input.
-    const fn new(
-        method: HttpMethod,
-        filter: MethodFilter,
-        path: &'static str,
-        id: &'static str,
-        group: Group,
-        handler: Handler,
-    ) -> Endpoint {
+    const fn new(method: HttpMethod, path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
         Endpoint {
             path,
             method,
-            filter,
             id,
             also: None,
             group,
@@ -194,7 +181,7 @@ impl Endpoint {
             description: "",
             callers: Callers::Users,
             input: Input::Nothing,
-            answer: Answer::of("", &[]),
+            answer: Answer::new("", &[]),
             errors: &[],
             handler,
         }
@@ -218,6 +205,15 @@ impl Endpoint {
         std::iter::once((&self.method, self.id)).chain(also)
     }
 
+    /// The methods of its route, as the header `Allow` lists them. A route with GET also has HEAD.
+    pub(super) fn allowed(&self) -> &'static str {
+        match self.method {
+            HttpMethod::Get => "GET,HEAD",
+            HttpMethod::Delete => "DELETE",
+            _ => "POST",
+        }
+    }
+
     pub(super) fn parameters(&self) -> &'static [Field] {
         match self.input {
             Input::Query(fields) | Input::Read(fields) | Input::BodyOrDocument { query: fields, .. } => fields,
@@ -232,17 +228,17 @@ impl Endpoint {
         }
     }
 
-    /// The names of the members that stand beside the entities of its body.
+    /// The names of the members of its body other than the entities.
     pub(super) fn beside_entities(&self) -> Vec<&'static str> {
         let beside = self.members().iter().filter(|field| !matches!(field.kind, FieldKind::Entities));
         beside.map(|field| field.name).collect()
     }
 }
 
-/// The routes of endpoints. Each request carries its endpoint, for the extraction of its fields.
+/// The routes of endpoints. Each request has its endpoint as an extension, from which `Fields` are extracted.
 pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
     endpoints.fold(Router::new(), |routes, endpoint| {
-        routes.route(endpoint.path, (endpoint.handler)(endpoint.filter).layer(Extension(endpoint)))
+        routes.route(endpoint.path, (endpoint.handler)().layer(Extension(endpoint)))
     })
 }
 
@@ -264,11 +260,10 @@ impl Field {
 
 impl Answer {
     pub(super) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
-        Answer { schemas: record_schemas::<T>, ..Answer::of(about, &[]) }
+        Answer { schemas: record_schemas::<T>, ..Answer::new(about, &[]) }
     }
 
-    /// One of these content types.
-    pub(super) const fn of(about: &'static str, media: &'static [Medium]) -> Answer {
+    pub(super) const fn new(about: &'static str, media: &'static [&'static str]) -> Answer {
         Answer { about, schemas: Vec::new, media, headers: &[], not_modified: None }
     }
 }

@@ -54,7 +54,7 @@ pub async fn build(
 /// The layer that charges complete bodies to the client that they are for.
 pub(super) async fn charged(State(app): State<App>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    let client = client_ip::of(&head, &app);
+    let client = client_ip::client(&head, &app);
     let response = next.run(Request::from_parts(head, body)).await;
     let charge = |body| app.large_responses().charge(Principal::Anonymous(client), body);
     charge_body(response, charge).await.unwrap_or_else(HttpError::into_response)

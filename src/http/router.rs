@@ -21,7 +21,7 @@ use super::{endpoint, health, large_responses, layers, management, mcp, metrics,
 #[derive(Default)]
 pub struct Pages {
     pub routes: Router<App>,
-    /// The page of an error of a path that does not exist, or does not take the method.
+    /// The page for 404 and 405 of the router.
     pub unknown: Option<ErrorPage>,
 }
 
@@ -32,19 +32,20 @@ pub fn router(app: App) -> Router {
     with_pages(app, Pages::default())
 }
 
-/// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
-/// role for requests tells only how it is.
+/// The operations and these pages as one tower service, with the same layers. A process without the role `http` has
+/// only the endpoints for health and metrics.
 pub fn with_pages(app: App, pages: Pages) -> Router {
     let config = Arc::new(app.config().clone());
     let watched = endpoint::routes([&health::HEALTH, &health::READINESS, &metrics::METRICS].into_iter());
+    let charged = from_fn_with_state(app.clone(), large_responses::charged);
     if !app.config().server.roles.include(Role::Http) {
-        let routes = watched.fallback(async || HttpError::NotServed);
+        let routes = watched.layer(charged).fallback(async || HttpError::NotServed);
         return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), config);
     }
     let document = endpoint::routes([&openapi::DOCUMENT].into_iter());
     let modules = [management::routes(), mcp::routes(), document, watched];
     let routes = modules.into_iter().fold(pages.routes, Router::merge);
-    let routes = routes.layer(from_fn_with_state(app.clone(), large_responses::charged)).merge(read::routes());
+    let routes = routes.layer(charged).merge(read::routes());
     let Some(page) = pages.unknown else { return layered(unserved(routes.with_state(app)), config) };
     let respond = move |app: App, head: Parts, error: HttpError| async move {
         // Programs read the text.
@@ -64,13 +65,13 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
     layered(routes.with_state(app), config)
 }
 
-/// Whether somebody names HTML among what they accept, as browsers do.
+/// Whether `Accept` lists HTML, as browsers send it.
 fn asks_for_html(headers: &HeaderMap) -> bool {
     weighted_items(headers.get_all(ACCEPT))
         .any(|(name, weight)| name.eq_ignore_ascii_case("text/html") && weight > Default::default())
 }
 
-/// Adds to the routes: answers for unknown paths and methods, and the layers.
+/// The routes with 404, 405, and the layers.
 pub fn around(routes: Router) -> Router {
     layered(unserved(routes), Arc::default())
 }
@@ -90,7 +91,7 @@ fn layered(routes: Router, config: Arc<Config>) -> Router {
     routes.layer(from_fn_with_state(config, layers::around))
 }
 
-/// 405. The router adds the header `Allow` where the document does not tell the methods.
+/// The router adds the header `Allow` if the document does not contain the path.
 async fn wrong_method(path: Option<MatchedPath>) -> HttpError {
     HttpError::MethodNotAllowed { allowed: path.and_then(|path| openapi::methods_of(path.as_str())) }
 }

@@ -1,44 +1,40 @@
-//! Text from a request, made fit to be shown in an answer or a log line: short, on one line, in quotation marks. JSON
-//! that is no text has none, since it would look like text in them.
-
-use std::fmt::{self, Write};
+//! Text from a request, made fit to be shown in a response or a log line: short, on one line, in quotation marks. JSON
+//! that is not a string gets no quotation marks, because it would look like a string.
 
 use strata_types::text::is_invisible;
 
 const SHOWN_CHARACTERS: usize = 100;
 
-/// Displays `text` in quotation marks, at most its first 100 characters (then `…`), with whatever could break the line
-/// or change its direction escaped as `\u{…}`.
-pub(super) fn quoted(text: &str) -> Shown<'_> {
-    Shown { text, mark: "\"" }
+/// The text in quotation marks, up to its first 100 characters (then `…`). Characters that could break the line or
+/// change its direction are escaped as `\u{…}`.
+pub(super) fn quoted(text: &str) -> String {
+    shown_between("\"", text)
 }
 
-/// As [`quoted`], without the marks: a number, or other JSON that brings its own.
-pub(super) fn shown(json: &str) -> Shown<'_> {
-    Shown { text: json, mark: "" }
+/// Like [`quoted`], without the marks: a number, or other JSON that brings its own.
+pub(super) fn shown(json: &str) -> String {
+    shown_between("", json)
 }
 
-pub(super) struct Shown<'a> {
-    text: &'a str,
-    mark: &'static str,
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.mark)?;
-        let mut rest = self.text.chars();
-        for character in rest.by_ref().take(SHOWN_CHARACTERS) {
-            if is_invisible(character) {
-                write!(formatter, "{}", character.escape_unicode())?;
-            } else {
-                formatter.write_char(character)?;
-            }
+fn shown_between(mark: &str, text: &str) -> String {
+    let mut shown = mark.to_owned();
+    let mut characters = text.chars();
+    for character in characters.by_ref().take(SHOWN_CHARACTERS) {
+        match is_invisible(character) {
+            true => shown.extend(character.escape_unicode()),
+            false => shown.push(character),
         }
-        formatter.write_str(self.mark)?;
-        if rest.next().is_some() {
-            formatter.write_char('…')?;
-        }
-        Ok(())
+    }
+    shown.push_str(mark);
+    shown.extend(characters.next().map(|_| '…'));
+    shown
+}
+
+/// The text, or its first characters and `…` if it has more of them.
+pub(super) fn beginning(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
@@ -47,23 +43,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_text_on_one_line() {
+    fn text_is_shown_on_one_line() {
         for (text, expected) in [
             ("", "\"\""),
             ("Köln \\. \"x\"", "\"Köln \\. \"x\"\""),
             ("a\r\nb\0\u{1b}[31m", "\"a\\u{d}\\u{a}b\\u{0}\\u{1b}[31m\""),
             ("\u{202e}x\u{2028}", "\"\\u{202e}x\\u{2028}\""),
         ] {
-            assert_eq!(quoted(text).to_string(), expected);
-            assert_eq!(shown(text).to_string(), expected[1..expected.len() - 1]);
+            assert_eq!(quoted(text), expected);
+            assert_eq!(shown(text), expected[1..expected.len() - 1]);
         }
-    }
-
-    #[test]
-    fn shows_the_beginning_of_long_text() {
-        let exact = "ä".repeat(SHOWN_CHARACTERS);
-        assert_eq!(quoted(&exact).to_string(), format!("\"{exact}\""));
-        assert_eq!(quoted(&format!("{exact}b")).to_string(), format!("\"{exact}\"…"));
-        assert_eq!(shown(&"1".repeat(200)).to_string(), format!("{}…", "1".repeat(SHOWN_CHARACTERS)));
+        let longest = "ä".repeat(SHOWN_CHARACTERS);
+        assert_eq!(quoted(&longest), format!("\"{longest}\""));
+        assert_eq!(quoted(&format!("{longest}b")), format!("\"{longest}\"…"));
+        assert_eq!(shown(&format!("{longest}b")), format!("{longest}…"));
     }
 }

@@ -1,4 +1,4 @@
-//! Values of query strings and of JSON members that several kinds of requests have.
+//! Values in query strings and JSON members.
 
 use serde_json::Number;
 use strata_json::NumericValue;
@@ -15,19 +15,19 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// The whole number that a JSON number is, however it is written: `7.0` is 7.
+/// The value of a JSON number that is a whole number in any notation: `7.0` is 7.
 pub(super) fn integer(number: &Number) -> Option<u64> {
     let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
     integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
 }
 
-/// `[0-9]+`. One past `u64` is well formed and becomes `u64::MAX`.
+/// `[0-9]+`. A number larger than a `u64` becomes `u64::MAX`.
 pub(super) fn whole_number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// `[1-9][0-9]*`. One past `u64` is well formed and becomes `u64::MAX`.
+/// `[1-9][0-9]*`. A number larger than a `u64` becomes `u64::MAX`.
 pub(super) fn positive(text: &str) -> Option<u64> {
     text.parse::<DatasetId>().ok().map(DatasetId::get)
 }

@@ -1,6 +1,5 @@
-//! What the pages of the dashboard have in common with operations: who visits, how reads are counted, how a session
-//! begins and ends, how a form comes in, how a download goes out, and how an error is told. Pages reach these through
-//! here alone.
+//! The HTTP functions that pages of the dashboard use: the visitor, rate limits, sessions, forms, downloads, and
+//! errors.
 
 mod upload;
 
@@ -31,7 +30,7 @@ use super::{params, text};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who opens a page: a user, by the cookie of a session, or anybody.
+/// The user of the session cookie, or an anonymous visitor.
 #[derive(Clone, Debug)]
 pub struct Visitor {
     pub client: Client,
@@ -40,10 +39,10 @@ pub struct Visitor {
 }
 
 impl Visitor {
-    /// The one of a request. The cookie of a session that has ended is nobody's. An `Authorization` is not looked at:
-    /// browsers send none.
+    /// The visitor of a request. An expired session is anonymous. `Authorization` is ignored, because browsers do not
+    /// send it.
     pub async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
-        let client = client_ip::of(head, app);
+        let client = client_ip::client(head, app);
         let Some(id) = management::session_id(&head.headers) else {
             return Ok(Visitor { client, user: None, session: None });
         };
@@ -57,7 +56,7 @@ impl Visitor {
     }
 }
 
-/// Refuses a form that a page of another site has sent.
+/// Rejects a form from a page of another site.
 pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
     let other_site =
         head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
@@ -67,10 +66,10 @@ pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
     }
 }
 
-/// The fields of a form of at most so many bytes, in its order, and the room that they have if they are many.
+/// The fields of a form in order, and the reserved memory if the form is large.
 ///
 /// # Errors
-/// 415 for a body that is none, and those of receiving it.
+/// 415 for another body, 408, 413, or 503 if it cannot be received, and 400 if it is not UTF-8.
 pub async fn form(
     app: &App,
     holder: Principal,
@@ -84,7 +83,7 @@ pub async fn form(
         return Err(CallError::NotForm.into());
     }
     let (bytes, room) = body::collect(app, holder, body, limit_bytes as u64).await?;
-    // Browsers send none, and what would be saved in their place is not what was sent.
+    // A lossy conversion would save another text than the one that was sent.
     let is_not_utf8 = |pair: &&[u8]| str::from_utf8(pair).map_or(true, |pair| params::not_utf8(pair).is_some());
     let wrong = bytes.split(|byte| *byte == b'&').find(is_not_utf8);
     if let Some(pair) = wrong {
@@ -94,7 +93,7 @@ pub async fn form(
     Ok((form_urlencoded::parse(&bytes).into_owned().collect(), room))
 }
 
-/// Ends the visitor's session, and takes its cookie.
+/// Ends the session of the visitor, and clears its cookie.
 pub async fn sign_out(app: &App, head: &Parts, visitor: &Visitor, headers: &mut HeaderMap) -> Result<(), HttpError> {
     if let Some(id) = &visitor.session {
         app.sessions().end(id.expose()).await?;
@@ -103,20 +102,19 @@ pub async fn sign_out(app: &App, head: &Parts, visitor: &Visitor, headers: &mut 
     Ok(())
 }
 
-/// What an error answer tells: its status, its text, and its headers without those of the text.
+/// An error as a page shows it, with its headers except for those of plain text.
 pub struct Told {
     pub status: StatusCode,
     pub text: String,
     pub headers: HeaderMap,
 }
 
-/// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request. It names
-/// characters that nobody would see as pages do.
+/// Logs an error and renders it for a page, with the ID of the request for a 5xx, and with names for invisible
+/// characters.
 pub fn told(error: HttpError, head: &Parts) -> Told {
-    let (_, text) = error.public();
+    let (_, text) = error.to_public();
     let (parts, _) = error.into_response().into_parts();
     let mut headers = parts.headers;
-    // Those of the text, not of the page.
     headers.remove(CONTENT_TYPE);
     headers.remove(CACHE_CONTROL);
     let failed = parts.extensions.get::<ServerFailure>().is_some();
@@ -127,7 +125,7 @@ pub fn told(error: HttpError, head: &Parts) -> Told {
     Told { status: parts.status, text: with_names(&text).into_owned(), headers }
 }
 
-/// Refuses an address whose query string is not UTF-8, as operations do.
+/// Rejects a query string that is not UTF-8, as operations do.
 pub fn check_utf8(head: &Parts) -> Result<(), HttpError> {
     match params::not_utf8(head.uri.query().unwrap_or_default()) {
         None => Ok(()),
@@ -135,7 +133,7 @@ pub fn check_utf8(head: &Parts) -> Result<(), HttpError> {
     }
 }
 
-/// A text of a request, in quotation marks and on one line, with the names that pages have for what nobody would see.
+/// A text from a request in quotation marks and on one line, with names for invisible characters.
 pub fn quoted(text: &str) -> String {
-    with_names(&text::quoted(text).to_string()).into_owned()
+    with_names(&text::quoted(text)).into_owned()
 }

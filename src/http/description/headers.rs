@@ -6,8 +6,7 @@ use serde_json::Value;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
-/// What an answer says about itself: the name, the type, the meaning and an example of each header. Which of them an
-/// answer has is said by the answers.
+/// The name, the type, the meaning, and an example of each header.
 const HEADERS: [(&str, Type, &str, &str); 27] = [
     ("X-RateLimit-Limit", Type::Integer, "The number of requests that you can send per minute.", "100"),
     ("X-RateLimit-Remaining", Type::Integer, "The number of requests left in the current window.", "99"),
@@ -139,7 +138,7 @@ pub(crate) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuil
 
 pub(crate) const EVERY: &[&str] = &["X-Request-Id"];
 
-/// How much of the rate is left; of none when the operator has switched the limit off.
+/// Sent unless the operator has disabled the rate limit.
 pub(crate) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 pub(crate) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];

@@ -1,9 +1,4 @@
-//! What the descriptions of endpoints share, in the terms of OpenAPI.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `headers`, `responses` | the headers and the errors that answers of several operations have |
-//! | `parameters` | a parameter of the registry as a parameter of the document |
+//! OpenAPI components that several endpoints use.
 
 pub(crate) mod headers;
 pub(crate) mod parameters;
@@ -11,21 +6,26 @@ pub(crate) mod responses;
 
 use serde_json::Value;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
-use utoipa::openapi::{Content, ContentBuilder, ObjectBuilder, RefOr, Required, Schema, Type};
+use utoipa::openapi::{Content, ContentBuilder, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type};
 
-/// The content type of texts: of every error, too.
+pub(crate) const JSON: &str = "application/json";
+
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A body that is any text, perhaps with an example.
-pub(crate) fn text(example: Option<&str>) -> Content {
-    ContentBuilder::new().schema(Some(typed(Type::String).build())).example(example.map(Into::into)).build()
+pub(crate) fn text(example: &str) -> Content {
+    ContentBuilder::new().schema(Some(typed(Type::String).build())).example(Some(example.into())).build()
+}
+
+pub(crate) fn bytes() -> Content {
+    let format = SchemaFormat::Custom("binary".to_owned());
+    ContentBuilder::new().schema(Some(typed(Type::String).format(Some(format)).build())).build()
 }
 
 pub(crate) fn typed(value_type: Type) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(value_type)
 }
 
-/// A parameter, which is required in a path and optional elsewhere.
+/// A parameter that is required in a path and optional otherwise.
 pub(crate) fn parameter(
     name: &str,
     place: ParameterIn,

@@ -1,5 +1,4 @@
-//! A query parameter of the registry as a parameter of the document: nothing is said here that the registry does not
-//! say.
+//! A parameter of the registry as an OpenAPI parameter.
 
 use serde_json::Value;
 use utoipa::openapi::path::{Parameter as Described, ParameterIn, ParameterStyle};
@@ -19,8 +18,7 @@ pub(crate) fn described(parameter: &Parameter) -> Described {
     .build()
 }
 
-/// What its values are in JSON, with its default. What may repeat is an array: one that repeats the parameter for each
-/// item (`explode`), or one comma-separated list.
+/// A parameter that can be repeated is an array: repeated for each item (`explode`), or a comma-separated list.
 pub(crate) fn schema(parameter: &Parameter) -> RefOr<Schema> {
     let Parameter { kind, default_text, .. } = parameter;
     match parameter.repetition {
@@ -38,7 +36,7 @@ pub(crate) fn example(parameter: &Parameter) -> Option<Value> {
     }
 }
 
-/// The default as a value; none where the words for it stand for "not given".
+/// The default as a value, unless the default means that the parameter is not set.
 fn default(kind: &ParameterKind, text: &str) -> Option<Value> {
     match kind {
         ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_) => kind.json(text),

@@ -1,5 +1,4 @@
-//! The error responses: plain text, each described once. One table is of reads and of several other operations, one of
-//! what owners do.
+//! The error responses in plain text: one table for reads and several other operations, and one for owners.
 
 use utoipa::openapi::path::OperationBuilder;
 use utoipa::openapi::{Ref, Response, ResponseBuilder};
@@ -13,7 +12,7 @@ pub(crate) struct ErrorAnswer {
     pub component: &'static str,
     when: &'static str,
     example: &'static str,
-    /// Its headers besides those that all have.
+    /// Headers in addition to those of all errors in the table.
     headers: &'static [&'static [&'static str]],
 }
 
@@ -28,14 +27,13 @@ impl ErrorAnswer {
 
     setters! { when: &'static str, example: &'static str }
 
-    /// Its component, with these headers beside its own.
+    /// Its component, with the headers of all errors in the table.
     pub(crate) fn described(&self, shared: &[&[&str]]) -> (&'static str, Response) {
-        let response = ResponseBuilder::new().description(self.when).content(TEXT, text(Some(self.example)));
+        let response = ResponseBuilder::new().description(self.when).content(TEXT, text(self.example));
         (self.component, headers::with(headers::with(response, shared), self.headers).build())
     }
 }
 
-/// The headers of most errors of reads.
 const READ: &[&[&str]] = &[RATE, &["X-Unknown-Parameters"]];
 
 pub(crate) const ERRORS: &[ErrorAnswer] = &[
@@ -99,7 +97,6 @@ pub(crate) const ERRORS: &[ErrorAnswer] = &[
 const NO_STORE: &[&[&str]] = &[&["Cache-Control"]];
 const PRIVATE: &[&[&str]] = &[&["Cache-Control", "Referrer-Policy"]];
 
-/// The errors of what owners do, by status.
 pub(crate) const OWNER_ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(400, "InvalidRequest", NO_STORE)
         .when(
@@ -164,7 +161,7 @@ pub(crate) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
     ERRORS.iter().map(|error| error.described(&[EVERY, CORS, &["Cache-Control"]]))
 }
 
-/// The operation with the error answers of these statuses, as far as they are among those that are described.
+/// Adds the described errors that have one of these statuses.
 pub(crate) fn with_errors(
     operation: OperationBuilder,
     described: &[ErrorAnswer],

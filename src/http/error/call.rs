@@ -1,4 +1,4 @@
-//! Why a management call is refused before any use case is asked.
+//! Errors of management calls before they reach a use case.
 
 use axum::http::StatusCode;
 use strata_types::similar;
@@ -12,13 +12,13 @@ pub enum CallError {
          (Authorization: Bearer strata_…)."
     )]
     Unauthenticated,
-    /// No public dataset has this id, and nobody has authenticated who may own one.
+    /// No public dataset has this ID, and the caller is anonymous.
     #[error(
         "No public dataset has this dataset_id. If the dataset is private, authenticate as its owner: send a session \
          cookie (POST /session/login) or an API token (Authorization: Bearer strata_…)."
     )]
     NoPublicDataset,
-    /// An `Authorization` where none is needed, and it is no API token that is valid.
+    /// An unnecessary `Authorization` that is not a valid API token.
     #[error(
         "The Authorization header does not contain a valid API token. Public datasets need no authentication, so you \
          can omit the header. A dataset's private key is valid only for queries of that dataset (/api/…)."
@@ -86,9 +86,8 @@ pub enum CallError {
     )]
     NotSteady {
         took_bytes: u64,
-        /// What is announced, or the most that there may be.
+        /// The `Content-Length`, or the limit.
         most_bytes: u64,
-        /// Since it has room.
         after_s: u64,
         seconds: u64,
     },
@@ -96,7 +95,7 @@ pub enum CallError {
     Cut,
     #[error("Invalid body: {problem}.")]
     Body { problem: String },
-    /// The message to the tools is no JSON.
+    /// A message to the tools that is not JSON.
     #[error("Invalid body: {problem}.")]
     NotJsonText { problem: String },
     #[error("Invalid request: {field}: {problem}.")]
@@ -156,7 +155,7 @@ impl CallError {
         CallError::Field { field, problem: problem.to_string() }
     }
 
-    /// Refuses the first of these names that the operation does not know: a slip must not go unnoticed.
+    /// Rejects the first name that the operation does not know, so that no typo is ignored.
     pub fn check_known<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), CallError> {
         match names.into_iter().find(|name| !known.contains(name)) {
             None => Ok(()),

@@ -1,14 +1,8 @@
-//! Every error answer: one exhaustive match from what went wrong to a status and a public text.
+//! Every error response: one exhaustive match from an error to a status and a public text.
 //!
-//! All of them are plain text (docs/reference/errors.md, Errors). A text says what the caller can know and do; causes
-//! inside the service are logged here, once, and never sent.
-//!
-//! It depends on no endpoint: errors of paths and parameters become [`HttpError::Invalid`] where they are.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `call` | why a call is refused before any use case is asked |
-//! | `public` | the texts for what the service refused, or could not do |
+//! All responses are plain text (docs/reference/errors.md, Errors). A text says what the caller can know and do. Causes
+//! inside the service are logged here, once, and never sent. For example, a damaged file returns 500 and "Failed to
+//! read the dataset from storage."
 
 mod call;
 mod public;
@@ -36,19 +30,19 @@ use public::{PublicError, bad_request, failed, not_found, too_many, unavailable}
 #[derive(Debug)]
 pub enum HttpError {
     NoSuchPath,
-    /// No route has this path, and one is much like it.
+    /// No route has this path, but one has a similar path.
     MisspeltPath {
         nearest: &'static str,
     },
-    /// The process has not the role for requests.
+    /// The process does not have the role `http`.
     NotServed,
-    /// The path exists, but does not take the method. The router adds the header `Allow` if `allowed` is `None`.
+    /// The router adds the header `Allow` if `allowed` is `None`.
     MethodNotAllowed {
         allowed: Option<&'static str>,
     },
-    /// An HTTP/1.1 request without the header `Host`, or with several.
+    /// An HTTP/1.1 request that does not have exactly one `Host`.
     Host,
-    /// The request is not one: its path or its query string is wrong.
+    /// An error of a path, a query string, or a form.
     Invalid {
         status: StatusCode,
         text: String,
@@ -56,33 +50,31 @@ pub enum HttpError {
     RateLimited {
         retry_after_s: u64,
     },
-    /// The header `If-Match` names other answers than this one.
+    /// `If-Match` does not match the response.
     PreconditionFailed,
-    /// The body has none of the bytes that the header `Range` asks for.
+    /// The body has no bytes in `Range`.
     RangeNotSatisfiable {
         length: u64,
     },
-    /// The service could not answer the read. Its 503 says only in its text when to try again.
+    /// A failed read. Its 503 has no `Retry-After`.
     Read(ReadError),
-    /// As [`HttpError::Read`], for owners and agents: a header says, too, when to ask again.
+    /// Like [`HttpError::Read`], with `Retry-After`, for owners and agents.
     Inspect(ReadError),
-    /// The service is too busy for what an owner or an agent sends.
     Busy(Overloaded),
     Call(CallError),
     Manage(ManageError),
     Diff(DiffError),
     Refresh(RefreshError),
-    /// An alternate was not saved, for what a refresh would make no version for.
+    /// An alternate was not saved, for a reason for which a refresh would create no version.
     NotSaved(RefreshError),
     NoSuchPing,
-    /// Entities that were sent cannot be used, or not be received.
+    /// Entities that are invalid, or that could not be received.
     Entities(SourceError),
     NotReady(NotReady),
-    /// A handler panicked; holds the panic's message.
+    /// The message of a panic in a handler.
     Panic(String),
 }
 
-/// The errors that are variants as they are.
 macro_rules! from_errors {
     ($($variant:ident($error:ident)),+) => { $(
         impl From<$error> for HttpError {
@@ -130,7 +122,7 @@ impl From<ProfileError> for HttpError {
 }
 
 impl HttpError {
-    /// What is used up or gone at the moment, if that is why there is no answer.
+    /// The resource that is unavailable, if that is the cause.
     fn shortage(&self) -> Option<Shortage> {
         if let Some(error @ ReadError::Unreadable(_)) = self.read_error() {
             return Shortage::of(error);
@@ -145,8 +137,8 @@ impl HttpError {
         }
     }
 
-    /// The status and the text that the caller sees. Logs nothing.
-    pub(super) fn public(&self) -> PublicError {
+    /// The status and the text for the caller. Logs nothing.
+    pub(super) fn to_public(&self) -> PublicError {
         if let Some(shortage) = self.shortage() {
             let seconds = shortage.retry_after_s();
             return unavailable(format!(
@@ -202,7 +194,6 @@ impl HttpError {
         }
     }
 
-    /// Why a read has no answer, also one that is part of another operation.
     fn read_error(&self) -> Option<&ReadError> {
         match self {
             HttpError::Read(error) | HttpError::Inspect(error) | HttpError::Diff(DiffError::Read(error)) => Some(error),
@@ -210,7 +201,6 @@ impl HttpError {
         }
     }
 
-    /// Why the catalog cannot be used, where that is the reason and passes.
     fn unavailability(&self) -> Option<Unavailability> {
         if let Some(ReadError::CatalogUnavailable { reason, .. }) = self.read_error() {
             return Some(*reason);
@@ -223,8 +213,8 @@ impl HttpError {
         }
     }
 
-    /// Logs causes that the caller must not see. Logs nothing for the caller's own errors, nor what is logged where it
-    /// happens: failed refreshes, and readiness when it changes.
+    /// Logs causes that the caller must not see, except for failed refreshes and readiness, which are logged where they
+    /// happen.
     fn log_cause(&self) {
         self.read_error().into_iter().for_each(public::log_read);
         match self {
@@ -271,22 +261,21 @@ impl HttpError {
     }
 
     /// The status and the public text. Logs the cause.
-    pub(super) fn told(&self) -> PublicError {
+    pub(super) fn log_and_render(&self) -> PublicError {
         self.log_cause();
-        self.public()
+        self.to_public()
     }
 }
 
-/// Seconds after which a refresh that found no room may be tried again.
 const RETRY_REFRESH_S: u64 = 10;
 
-/// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
+/// Marks a 5xx response. The layer that knows the ID of the request adds the ID to this text.
 #[derive(Clone, Debug)]
 pub(super) struct ServerFailure(pub String);
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let (status, text) = self.told();
+        let (status, text) = self.log_and_render();
         let mut response = (status, text.clone()).into_response();
         if status.is_server_error() {
             response.extensions_mut().insert(ServerFailure(text));
@@ -294,9 +283,9 @@ impl IntoResponse for HttpError {
         let headers = response.headers_mut();
         headers.extend(self.retry_after_s().map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        // The text may quote the request: no browser may take it for anything but text.
+        // The text can quote the request, so browsers must not treat it as HTML.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // A cache may otherwise keep some statuses, such as 404, for a time of its choice.
+        // Otherwise, a cache could store some statuses, such as 404.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
@@ -321,7 +310,6 @@ impl IntoResponse for HttpError {
     }
 }
 
-/// Why a method is refused by a path that takes these, if they are known here.
 fn wrong_method(allowed: Option<&str>) -> String {
     let Some(allowed) = allowed else {
         return "This path does not allow this method. The Allow header lists the allowed methods.".to_owned();
@@ -332,100 +320,4 @@ fn wrong_method(allowed: Option<&str>) -> String {
         _ => allowed.concat(),
     };
     format!("This path does not allow this method. Allowed: {allowed}.")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use strata_store::StorageError;
-    use strata_types::version::{VersionNumber, VersionSelector};
-
-    #[track_caller]
-    fn check(error: ReadError, status: u16, text: &str) -> Response {
-        let error = HttpError::Read(error);
-        assert_eq!(error.public(), (StatusCode::from_u16(status).expect("a status"), text.to_owned()));
-        error.into_response()
-    }
-
-    #[test]
-    fn reads_that_fail() {
-        check(ReadError::DatasetNotFound, 404, "There is no dataset with this dataset_id and name_slug.");
-        check(
-            ReadError::Forbidden,
-            403,
-            "The Authorization header does not contain this dataset's private key. API tokens are not valid here.",
-        );
-        check(ReadError::Frozen, 410, "This dataset is frozen and no longer served.");
-        for (selector, text) in [
-            (VersionSelector::Active, "This dataset has no active version."),
-            (VersionSelector::Latest, "This dataset has no versions yet."),
-            (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4; its versions are 1 to 3."),
-            (
-                VersionSelector::Number(VersionNumber::new(u64::MAX)),
-                "This dataset has no version with such a large number; its versions are 1 to 3.",
-            ),
-        ] {
-            check(ReadError::VersionNotFound { selector, latest: Some(VersionNumber::new(3)) }, 404, text);
-        }
-        check(ReadError::AltNotFound(VersionNumber::new(4)), 404, "Version 4 of this dataset has no alternate.");
-        let text = "The table would have more than 10000 columns. Select fewer fields with keep_field, or use a format \
-                    that is not a table: json, jsonl, or xml.";
-        check(ReadError::TooManyColumns { limit: 10_000 }, 400, text);
-        let text = "The query was stopped after 30 s. A narrower query might finish in time.";
-        check(ReadError::Timeout { seconds: 30 }, 503, text);
-    }
-
-    #[test]
-    fn what_is_used_up_or_gone_is_named() {
-        let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
-        let text = "The service cannot complete this request at the moment: a disk is full. Try again in 30 s.";
-        let error = ReadError::from(full);
-        let response = check(error.clone(), 503, text);
-        assert_eq!(response.headers().get(RETRY_AFTER), None, "of reads only 429 has it");
-        let response = HttpError::Inspect(error).into_response();
-        assert_eq!(response.headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("30")));
-        let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
-        let text = "Failed to read the dataset from storage. The error was logged.";
-        let response = check(ReadError::from(failed), 500, text);
-        assert_eq!(response.headers().get(RETRY_AFTER), None);
-    }
-
-    #[test]
-    fn an_edit_without_room_says_what_is_full_and_what_to_do() {
-        let check = |full: SpoolFull, status, words: &[&str], retry_after: Option<&'static str>| {
-            let error = HttpError::from(AlternateError::Full(full));
-            let (told, text) = error.public();
-            assert_eq!(told, StatusCode::from_u16(status).expect("a status"), "{text}");
-            assert!(text.starts_with("Nothing was saved") && !text.contains("version"), "{text}");
-            assert!(words.iter().all(|word| text.contains(word)), "{text}");
-            let header = error.into_response().headers().get(RETRY_AFTER).cloned();
-            assert_eq!(header, retry_after.map(HeaderValue::from_static), "{text}");
-        };
-        let disk = ["the disk of the data directory", "sources.disk_reserve_bytes (7)", "Free some space"];
-        check(SpoolFull::Disk { reserve: 7 }, 503, &disk, Some("10"));
-        check(SpoolFull::All { limit: 7 }, 503, &["sources.spool_bytes (7)", "Try again"], Some("10"));
-        check(SpoolFull::User { limit: 7 }, 413, &["sources.user_spool_bytes (7)", "Send less"], None);
-    }
-
-    #[test]
-    fn management_that_is_refused_for_a_while_says_for_how_long() {
-        for (error, seconds) in [
-            (HttpError::Manage(ManageError::LoginsBusy), "5"),
-            (HttpError::Diff(DiffError::Read(ReadError::OutOfMemory)), "5"),
-            (HttpError::Diff(DiffError::Read(ReadError::OutOfDisk(String::new()))), "5"),
-            (HttpError::Refresh(RefreshError::LeaseLost), "10"),
-            (HttpError::Refresh(RefreshError::Stopping), "10"),
-        ] {
-            let response = error.into_response();
-            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-            assert_eq!(response.headers()[RETRY_AFTER], seconds);
-        }
-    }
-
-    #[test]
-    fn a_missing_key_is_asked_for() {
-        let text = "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.";
-        let response = check(ReadError::Unauthorized, 401, text);
-        assert_eq!(response.headers().get(WWW_AUTHENTICATE), Some(&HeaderValue::from_static("Bearer")));
-    }
 }

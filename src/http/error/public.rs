@@ -1,4 +1,4 @@
-//! The status and the public text of each reason for which the service refused a request, or could not do it.
+//! The status and the public text of each error of the service.
 
 use axum::http::StatusCode;
 use strata_catalog::{CatalogError, Unavailability};
@@ -47,7 +47,7 @@ pub(super) fn busy(refused: &Overloaded) -> PublicError {
 
 pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> PublicError {
     not_found(match number.get() {
-        // Longer numbers are read as the largest.
+        // Longer numbers are parsed as the largest one.
         u64::MAX => format!("This dataset has no version with such a large number; {there_are}."),
         number => format!("This dataset has no version {number}; {there_are}."),
     })
@@ -96,7 +96,7 @@ pub(super) fn read(error: &ReadError) -> PublicError {
         ReadError::OutOfDisk(_) => unavailable(
             "The query needs more disk space than is currently available. Try again later, or request less data.",
         ),
-        // No other time helps: it has to be another request, here and for the three that follow.
+        // To try again later does not help, here and for the next three errors.
         ReadError::SpillTooLarge { limit_bytes } => bad_request(format!(
             "The query needs more than {limit_bytes} bytes of disk space, the limit per client \
              (query.spill_bytes). Select fewer entities with filters, or fewer fields with keep_field."
@@ -119,7 +119,6 @@ pub(super) fn read(error: &ReadError) -> PublicError {
     }
 }
 
-/// Fields that a refusal of a strict request names.
 const NAMED_FIELDS: usize = 3;
 
 fn unknown_fields(fields: &[UnknownField]) -> String {
@@ -147,10 +146,9 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
     }
 }
 
-/// Logs a failed read when the reason is the service's own; also one whose body fails after its first byte.
+/// Logs a failed read if the cause is in the service. Also called if a body fails after its first byte.
 pub(crate) fn log_read(error: &ReadError) {
     match error {
-        // Whose bound it is may want to know.
         ReadError::QueryTooLarge { .. }
         | ReadError::SpillTooLarge { .. }
         | ReadError::TooMuchMemory { .. }
@@ -164,7 +162,6 @@ pub(crate) fn log_read(error: &ReadError) {
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(error = %Causes(error), "failed to run query");
         }
-        // The fault is not in the dataset.
         ReadError::Unreadable(_) if Shortage::of(error).is_some() => {
             tracing::error!(error = %Causes(error), "failed to run query because a resource is unavailable");
         }

@@ -8,10 +8,9 @@ use axum::http::{HeaderMap, HeaderValue};
 
 /// The headers that such a script may see besides those that it always may.
 static EXPOSED: HeaderValue = HeaderValue::from_static(
-    "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, \
-     X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, \
-     X-RateLimit-Reset, X-Request-Id, ETag, Link, Retry-After, Content-Disposition, \
-     Accept-Ranges, Content-Range",
+    "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, X-Unknown-Parameters, \
+     X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, ETag, Link, \
+     Retry-After, Content-Disposition, Accept-Ranges, Content-Range",
 );
 
 static ANY: HeaderValue = HeaderValue::from_static("*");

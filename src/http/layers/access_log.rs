@@ -1,9 +1,8 @@
-//! One structured log line per request, written when its body has ended, with a request id that every other line of
-//! the request carries, that the caller gets as `X-Request-Id`, and that the text of an answer of status 5xx names. The
-//! request's metrics are counted at the same time.
+//! One structured log line per request, and its metrics, when its body has ended.
 //!
-//! The query string is left out of the line: it is the caller's data. So is every header, and the token in the path of
-//! a ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
+//! All log lines of a request contain its ID. The caller gets the ID as `X-Request-Id`, and in the text of a 5xx. The
+//! line does not contain the query string, headers, or the token of a ping, which are the caller's data. A request that
+//! took longer than `log.slow_request_ms` has a second line with the query string and the plan.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -27,16 +26,16 @@ use tracing::{Instrument, Span};
 
 use crate::error::ServerFailure;
 use crate::headers::client_ip::client_address;
+use crate::text::beginning;
 
-/// Names one request, for the caller and for the log.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The same for handlers, as an extension of the request.
+/// The ID of a request, as an extension of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub Arc<str>);
 
 impl RequestId {
-    /// The text of an answer for which the service is to blame, with the id.
+    /// The text of a 5xx with the ID.
     pub(crate) fn named_in(&self, text: &str) -> String {
         format!("{text} Request ID: {}.", self.0)
     }
@@ -93,25 +92,17 @@ pub(super) async fn recorded(
     }
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     line.length = length.and_then(|length| length.parse().ok());
-    // Nothing is ever asked of a body that has no bytes or whose bytes are not wanted.
+    // A body that is empty or unwanted is never polled.
     line.whole = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
     let meter = response.extensions_mut().remove();
     response.map(|body| Body::new(LoggedBody { body, line, meter }))
 }
 
-/// The path as it is logged. The token of a ping is as good as a password.
+/// The token of a ping is as good as a password.
 fn shown_path(path: &str) -> String {
     match path.strip_prefix(PING) {
         Some(_) => "/ping/***".to_owned(),
         None => beginning(path, PATH_CHARACTERS),
-    }
-}
-
-/// A text as a field of the log, which quotes and escapes it as the log's form has it; of a long one, the beginning.
-fn beginning(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
@@ -127,24 +118,24 @@ fn format(response: &Response) -> &'static str {
     }
 }
 
-/// What is known of a request so far. Logged when dropped: the body was sent or has failed, or the caller has left.
+/// A request so far. Logged when dropped: the body was sent or has failed, or the caller has disconnected.
 struct Line {
     started: Instant,
     span: Span,
     method: Method,
     path: String,
-    /// Of the pattern that the path matched: one of the router's, never the path itself.
+    /// The metrics of the router's pattern, never of the path itself.
     route: &'static RouteMetrics,
     format: &'static str,
     peer: Option<SocketAddr>,
-    /// The peer, or whom it speaks for.
+    /// The peer, or the client that it forwards.
     client: Option<IpAddr>,
-    /// `None` until the handler has answered.
+    /// `None` until the handler has returned.
     status: Option<u16>,
     bytes: u64,
-    /// Bytes that the body has by its answer's head, if that tells.
+    /// The value of `Content-Length`.
     length: Option<u64>,
-    /// Whether the body was handed over to its end.
+    /// Whether the body was sent to its end.
     whole: bool,
     slow: Option<Slow>,
 }
@@ -191,11 +182,11 @@ impl Drop for Line {
     }
 }
 
-/// A body that counts its bytes for the log line, and is polled inside the request's span.
+/// A body that counts its bytes for the log line, and is polled inside the span of the request.
 struct LoggedBody {
     body: Body,
     line: Line,
-    /// Of the dataset whose entities they are.
+    /// The usage of the dataset.
     meter: Option<UsageMeter>,
 }
 
@@ -217,7 +208,7 @@ impl http_body::Body for LoggedBody {
                 if let Some(meter) = this.meter.as_ref().filter(|_| bytes > 0) {
                     meter.sent(bytes);
                 }
-                // Nothing is asked of a body after the last byte that the head has promised.
+                // A body is not polled after the last byte of its `Content-Length`.
                 this.line.whole = this.body.is_end_stream() || this.line.length == Some(this.line.bytes);
             }
             Some(Err(_)) => {}

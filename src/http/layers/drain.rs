@@ -1,10 +1,10 @@
-//! Lets an answer reach clients that send their whole body before they read it, as most do.
+//! Delivers responses to clients that send their whole body before they read, as most clients do.
 //!
-//! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken
-//! pipe and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
-//! `limits.refused_body_bytes` and `limits.refused_body_s`. A body that nobody wants is treated in the same way. A
-//! client that waits for `100 Continue` has sent nothing yet, and is answered at once. HTTP/2 would let a stream end by
-//! itself, but curl and others take a stream that is reset for a failure, and drop the answer that came before.
+//! A connection that is closed while its client still sends is reset, and the response is lost: the client sees a
+//! broken pipe and no 4xx. So the rest of the body of a refused request is read and discarded before the response,
+//! within `limits.refused_body_bytes` and `limits.refused_body_s`. The same applies to a body that the handler did not
+//! read. A client that waits for `100 Continue` has sent nothing yet, and gets its response at once. HTTP/2 can end a
+//! stream early, but curl and others treat a reset stream as a failure, and drop the response.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use strata_config::Limits;
 
-/// The reader of the request's body: the handler, and after it this layer.
+/// A request body that the handler reads first, and then this layer.
 #[derive(Clone)]
 struct SharedBody {
     inner: Arc<Mutex<Body>>,
@@ -70,7 +70,7 @@ async fn drained(limits: &Limits, request: Request, handle: impl AsyncFnOnce(Req
     let (head, body) = request.into_parts();
     let body = SharedBody { inner: Arc::new(Mutex::new(body)), was_read: Arc::default() };
     if is_read {
-        // Nobody wants it. Before the answer, which holds what others wait for.
+        // The body has no use. It is read first, because a response holds memory that others wait for.
         if !awaits_continue {
             drain(body, limits).await;
         }
@@ -78,21 +78,20 @@ async fn drained(limits: &Limits, request: Request, handle: impl AsyncFnOnce(Req
     }
     let response = handle(Request::from_parts(head, Body::new(body.clone()))).await;
     let status = response.status();
-    // What has just not come in time will not come now.
+    // A body that did not arrive in time will not arrive now.
     if status == StatusCode::REQUEST_TIMEOUT {
         return response;
     }
     let is_refusal = status.is_client_error() || status.is_server_error();
     let was_read = body.was_read.load(Ordering::Relaxed);
-    // A handler that succeeds has read its body to the end, or has no use for one.
+    // A handler that succeeds has read its body to the end, or does not use it.
     if (is_refusal || !was_read) && (was_read || !awaits_continue) {
-        // Too slow, too long or broken off: the answer is tried all the same.
         drain(body, limits).await;
     }
     response
 }
 
-/// Reads a body to its end, unless it is longer or takes longer than it may.
+/// Reads a body to its end, or up to the limits.
 async fn drain(mut body: SharedBody, limits: &Limits) {
     let mut left = limits.refused_body_bytes;
     let reading = async {

@@ -1,14 +1,8 @@
 //! The layers around every handler.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `access_log` | the id of each request, its line in the log, and its metrics |
-//! | `drain` | bodies that nobody takes: read to their end, within bounds |
 
 pub(super) mod access_log;
 pub(super) mod drain;
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -22,7 +16,7 @@ use strata_config::Config;
 
 use crate::error::HttpError;
 
-/// All of them, which are one layer of the router: each of its own would cost as much as routing.
+/// All of them as one layer of the router, because each separate layer would cost as much as routing.
 pub(super) async fn around(State(config): State<Arc<Config>>, request: Request, next: Next) -> Response {
     let handled = async |request: Request| match request.extensions().get::<WrongHost>() {
         Some(WrongHost) => HttpError::Host.into_response(),
@@ -32,33 +26,26 @@ pub(super) async fn around(State(config): State<Arc<Config>>, request: Request, 
     access_log::recorded(&config, request, drained).await
 }
 
-/// Marks an HTTP/1.1 request that does not have the header `Host` once (RFC 9112, section 3.2), which gets 400.
+/// Marks an HTTP/1.1 request that does not have exactly one `Host` (RFC 9112, section 3.2). It returns 400.
 #[derive(Clone, Copy)]
 struct WrongHost;
 
-/// Marks a request if its `Host` is wrong. Only requests from a connection are marked: what a program gives to the
-/// router has no such header.
+/// Marks a request from a connection. A request that a program passes to the router has no `Host`.
 pub(crate) fn mark_wrong_host(request: &mut Request) {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         request.extensions_mut().insert(WrongHost);
     }
 }
 
-/// What a handler gives, or its panic as [`HttpError::Panic`]: a 500 in plain text, not a connection that drops without
-/// an answer. A panic while a body is streamed comes too late for that: it ends the connection.
+/// The result of a handler, or its panic as [`HttpError::Panic`], which returns 500 in plain text. A panic in a body is
+/// too late for that: it closes the connection.
 ///
-/// Unwind safety: a handler that panicked is dropped, and what it shared with others (the pools, the caches) is behind
-/// locks and channels that are not left half-changed by an unwinding thread.
+/// Unwind safety: a handler that panicked is dropped, and its shared state (pools, caches) is behind locks and channels
+/// that an unwinding thread does not leave half-changed.
 pub(crate) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
-    AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "the panic payload is not a string".to_owned()
-    }
+    AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        HttpError::Panic(text.unwrap_or_else(|| "the panic payload is not a string".to_owned()))
+    })
 }

@@ -1,13 +1,13 @@
-//! `/dataset/alternate/edit`: an alternate changed by position, over HTTP and by the tool of agents.
+//! `/dataset/alternate/edit`: edits of an alternate by position, over HTTP and by agents.
 //!
-//! The entities of the edits are taken from the text of the call: a tree of values would write some numbers otherwise.
+//! The entities are slices of the request, because a tree of values would change the notation of some numbers.
 
 use std::collections::HashMap;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::routing::on;
+use axum::routing::post;
 use serde_json::json;
 use strata_json::{Cursor, DocumentError, JsonType, NumericValue, Scalar};
 use strata_service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Principal};
@@ -24,8 +24,8 @@ use crate::text::{quoted, shown};
 
 pub(crate) const EDITS: &str = "edits";
 
-/// Levels of the call around an entity: its object, the list of edits, an edit, and the list of an insert. One more is
-/// parsed, so that the error names the edit.
+/// Levels around an entity: the object, the list of edits, an edit, and the list of an insert. One more is parsed, so
+/// that the error contains the edit.
 const AROUND: usize = 4 + 1;
 
 const FORMS: &str =
@@ -39,7 +39,7 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
     "/dataset/alternate/edit",
     "editAlternate",
     Group::Alternates,
-    |method| on(method, edit),
+    || post(edit),
 )
 .summary("Edits a version's alternate by position; a missing alternate is first created as a copy of the version")
 .description(
@@ -66,7 +66,6 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
 .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next change."))
 .errors(&[404, 409, 503]);
 
-/// Nothing is saved unless all edits can be made, and the etag is the version's.
 async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
@@ -78,7 +77,7 @@ async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) ->
     Ok(Json(make(&app, &user, bytes, room).await?))
 }
 
-/// The common part of both ways of editing, given the body of the call.
+/// Edits by HTTP and by tool, from the body of the call.
 pub(crate) async fn make(app: &App, user: &User, body: Bytes, room: Option<BodyRoom>) -> Result<PushAnswer, HttpError> {
     let Call { dataset, version, etag, edits, beyond } = body::apart(body, |body| Call::parse(body)).await?;
     let saved = app.datasets().edit_alternate(user, (dataset, version), &etag, edits, room).await;
@@ -98,7 +97,7 @@ struct Call {
     version: VersionNumber,
     etag: String,
     edits: Vec<EntityEdit>,
-    /// The positions that are larger than an edit holds, as they were sent, by the number of their edit.
+    /// Positions that are larger than a `u64`, as they were sent, by the index of their edit.
     beyond: HashMap<usize, String>,
 }
 
@@ -116,7 +115,7 @@ impl Call {
         let message = Bytes::from(message);
         let edits = strata_json::member(&message, EDITS);
         let beside = with_nulls(&message, edits);
-        let fields = Fields::of_body(body::members(&beside)?, None, &EDIT)?;
+        let fields = Fields::from_body(body::members(&beside)?, None, &EDIT)?;
         let dataset = fields.dataset_id()?;
         let version = fields.version(VERSION_NAME)?;
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
@@ -136,7 +135,7 @@ impl Call {
             let index = edits.len();
             let text = cursor.skip_value();
             let edit = parse_edit(&message, text).map_err(|problem| CallError::Edit { index, problem })?;
-            // The first one cannot be made, so no other is told.
+            // Only the first one is reported.
             if edit.position == u64::MAX && beyond.is_empty() {
                 beyond.extend(strata_json::member(text, POSITION).map(|sent| (index, sent_as(sent))));
             }
@@ -146,7 +145,7 @@ impl Call {
     }
 }
 
-/// The text with null in place of these parts of it.
+/// The text with these parts replaced by null.
 pub(crate) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     let start = |part: &[u8]| part.as_ptr().addr() - text.as_ptr().addr();
     let mut parts: Vec<&[u8]> = parts.into_iter().collect();
@@ -175,7 +174,6 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
     for (name, value) in strata_json::members(edit) {
         let name = name.unescape();
         let Some(known) = MEMBERS.iter().find(|known| **known == name) else { return Err(unknown(&name, &MEMBERS)) };
-        // As good as absent.
         if value == b"null" {
             nulls.push(*known);
             continue;
@@ -208,9 +206,9 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
     }
 }
 
-/// A whole number, however it is written: `7.0` is 7. One past `u64` is past the end of every list.
+/// A whole number in any notation: `7.0` is 7. A number larger than a `u64` is past the end of every list.
 fn parse_position(value: &[u8]) -> Result<u64, String> {
-    /// The least double past `u64`, all of which from there on are whole.
+    /// The smallest double above `u64`. It and all larger doubles are whole numbers.
     const BEYOND: f64 = 18_446_744_073_709_551_616.0;
     let wrong = || format!("position: {} is not valid; valid: {}", sent_as(value), form(POSITION));
     let Some(Scalar::Number(text)) = Scalar::read(value) else { return Err(wrong()) };
@@ -237,7 +235,7 @@ fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
     Ok(entities)
 }
 
-/// An entity of the message, which is canonical but may nest too deep.
+/// An entity of the message, which is canonical but can be too deep.
 fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
     if JsonType::of(value[0]) != Some(JsonType::Object) {
         return Err(format!("{} is not valid; valid: {}", sent_as(value), form("set")));
@@ -255,12 +253,12 @@ fn form(member: &str) -> &'static str {
     }
 }
 
-/// A scalar as it came, as far as it is shown, or what else it is.
+/// A scalar as it was sent, or the type of another value.
 fn sent_as(value: &[u8]) -> String {
     match Scalar::read(value) {
-        Some(Scalar::Number(text)) => shown(text).to_string(),
+        Some(Scalar::Number(text)) => shown(text),
         Some(Scalar::Bool(value)) => value.to_string(),
-        Some(Scalar::String(text)) => quoted(&text.unescape()).to_string(),
+        Some(Scalar::String(text)) => quoted(&text.unescape()),
         _ => match value.first() {
             Some(b'{') => "an object".to_owned(),
             Some(b'[') => "an array".to_owned(),

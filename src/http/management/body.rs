@@ -30,7 +30,8 @@ use tokio::time::Instant;
 use super::DATASET_ID;
 use crate::endpoint::{Endpoint, names};
 use crate::error::{CallError, HttpError};
-use crate::headers::client_ip;
+use crate::headers::{client_ip, single};
+use crate::params;
 use crate::text::{quoted, shown};
 use crate::values::{boolean, integer, positive, whole_number};
 
@@ -38,25 +39,24 @@ pub(super) const TEXT_FORM: &str = "a string, or null";
 
 pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
 
-/// The fields of a body, which is a JSON object of at most so many bytes.
+/// The fields of a body, which must be a JSON object. The parser limits its depth to 128.
 ///
 /// # Errors
-/// 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is bounded by
-/// the parser, at 128.
+/// 415, 413, 503, 408, and 400, in this order. 503 means that large bodies use too much memory.
 pub(super) async fn read(app: &App, request: Request, limit: u64, endpoint: &Endpoint) -> Result<Fields, HttpError> {
     if !is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
     let (head, body) = request.into_parts();
     let caller = head.extensions.get().copied();
-    let holder = caller.unwrap_or_else(|| Principal::Anonymous(client_ip::of(&head, app)));
+    let holder = caller.unwrap_or_else(|| Principal::Anonymous(client_ip::client(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
     check_query(&head.uri)?;
     let members = apart(bytes, |bytes| members(bytes)).await?;
-    Ok(Fields::of_body(members, room, endpoint)?)
+    Ok(Fields::from_body(members, room, endpoint)?)
 }
 
-/// Refuses a query beside a body that holds all fields: a parameter there would go unnoticed.
+/// Rejects a query string next to a body with all fields, because its parameters would be ignored.
 pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
     match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
         None => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
     }
 }
 
-/// Reads a body that is large on a thread of its own: those that serve requests must not wait for it.
+/// Parses a large body on a thread of its own, so that it does not block the threads that serve requests.
 pub(crate) async fn apart<T: Send + 'static>(
     bytes: Bytes,
     read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
@@ -79,7 +79,7 @@ pub(crate) async fn apart<T: Send + 'static>(
 }
 
 pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
-    // Before it becomes a tree, which takes far longer and many times the memory.
+    // A tree would take far longer, and many times the memory.
     if values(bytes) > limits::BODY_VALUES {
         let problem = format!("it contains more than {} values; valid: {OBJECT_FORM}", limits::BODY_VALUES);
         return Err(CallError::Body { problem });
@@ -91,14 +91,14 @@ pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
         Err(error) => match strata_json::canonicalize(bytes, &mut Vec::new()) {
             Err(DocumentError::NotAnObject { .. }) => "it is not JSON".to_owned(),
             Err(problem) => format!("it is not JSON: {problem}"),
-            // Nested too deep, or a number that is too long.
+            // Too deep, or a number that is too long.
             Ok(_) => format!("it cannot be parsed: {error}"),
         },
     };
     Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") })
 }
 
-/// How many values a JSON text has, or a few more: each but the first comes after a comma, a bracket or a brace.
+/// The number of values in a JSON text, or a few more: each but the first follows a comma, a bracket, or a brace.
 fn values(text: &[u8]) -> usize {
     let mut values = 1;
     let mut in_string = false;
@@ -115,10 +115,9 @@ fn values(text: &[u8]) -> usize {
     values
 }
 
-/// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
+/// Uncompressed `application/json` or `application/…+json`, with any parameters.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (types.next(), types.next()) else { return false };
+    let Some(value) = single(headers, CONTENT_TYPE) else { return false };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let plain =
         headers.get_all(CONTENT_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -126,11 +125,11 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-/// Most bytes of a body that is as small as a head, and must come in the time of one.
+/// The size up to which a body must arrive in the time of a head.
 const SMALL_BYTES: u64 = 16 << 10;
 
-/// Refuses a body of entities that says it is larger than one may be, before any of it is asked for (`100 Continue`).
-/// So many bytes may stand beside the entities.
+/// Rejects entities whose `Content-Length` is too large, before the client sends them (`100 Continue`). The body can
+/// have this many bytes in addition to the entities.
 pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
     let limit = app.config().sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
@@ -140,8 +139,8 @@ pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(),
     }
 }
 
-/// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and
-/// its room if it is large, to be kept as long as what is made of it.
+/// The whole body, within `limits.body_timeout_s`, or within `server.header_timeout_s` if `limit` allows only small
+/// bodies. For a large body, also the reserved memory, which the caller holds as long as the data.
 pub(crate) async fn collect(
     app: &App,
     holder: Principal,
@@ -190,7 +189,7 @@ pub(crate) async fn collect(
     collected.unwrap_or_else(|_| Err(CallError::TooSlow { seconds }.into()))
 }
 
-/// The room of a large body that is coming. Others may wait for it, so the body must come steadily.
+/// The reserved memory of a large body. Others can wait for it, so the body must arrive at a steady rate.
 struct Room {
     room: BodyRoom,
     most_bytes: u64,
@@ -199,7 +198,7 @@ struct Room {
 }
 
 impl Room {
-    /// How far a body may be behind an even pace.
+    /// The maximum delay of a body compared to a steady rate.
     const BEHIND: Duration = Duration::from_secs(10);
 
     async fn take(app: &App, holder: Principal, most_bytes: u64, seconds: u64) -> Result<Room, HttpError> {
@@ -207,7 +206,6 @@ impl Room {
         Ok(Room { room, most_bytes, began: Instant::now(), seconds })
     }
 
-    /// What comes next, if it comes no later than at an even pace and some seconds.
     async fn within_pace<T>(&self, took_bytes: u64, next: impl Future<Output = T>) -> Result<T, CallError> {
         let even = Duration::from_secs(self.seconds).mul_f64(took_bytes as f64 / self.most_bytes.max(1) as f64);
         let next = tokio::time::timeout_at(self.began + even + Room::BEHIND, next).await;
@@ -220,13 +218,19 @@ impl Room {
     }
 }
 
-/// The members of a JSON object or the parameters of a query string, each taken with the type that it must have. To
-/// take one that is not listed is a bug, and panics if debug assertions are on.
+/// The decoded parameters of a query string.
+type Parameters = Vec<(String, String)>;
+
+pub(super) fn decoded(query: Option<&str>) -> Parameters {
+    form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect()
+}
+
+/// The members of a JSON object or the parameters of a query string. To take one that is not listed is a bug, and
+/// panics if debug assertions are enabled.
 pub(crate) struct Fields {
     /// A parameter is a string; one that is repeated is an array.
     pub members: Map<String, Value>,
     origin: Origin,
-    /// The names of those that may be there. No other is.
     listed: Vec<&'static str>,
     _room: Option<BodyRoom>,
 }
@@ -234,18 +238,17 @@ pub(crate) struct Fields {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Body,
-    /// All values are strings, so that a string of digits is a number.
+    /// All values are strings, so a string of digits is a number.
     Query,
 }
 
 impl Fields {
-    /// The members of an object that has none but the listed ones.
     pub(crate) fn new(members: Map<String, Value>, listed: Vec<&'static str>) -> Fields {
         Fields { members, origin: Origin::Body, listed, _room: None }
     }
 
     /// The members of a body, if the endpoint lists all of them.
-    pub(super) fn of_body(
+    pub(super) fn from_body(
         members: Map<String, Value>,
         room: Option<BodyRoom>,
         endpoint: &Endpoint,
@@ -255,8 +258,22 @@ impl Fields {
         Ok(Fields { _room: room, ..Fields::new(members, listed) })
     }
 
-    /// The decoded parameters of a query string, of which only the listed ones can be taken.
-    pub(super) fn from_query(parameters: Vec<(String, String)>, listed: Vec<&'static str>) -> Fields {
+    /// The parameters of a query string, if the endpoint lists all of them.
+    pub(super) fn from_query(query: Option<&str>, endpoint: &Endpoint) -> Result<Fields, CallError> {
+        match params::not_utf8(query.unwrap_or_default()) {
+            Some(raw) => Err(CallError::NotUtf8 { raw: raw.to_owned() }),
+            None => Fields::from_parameters(decoded(query), endpoint),
+        }
+    }
+
+    pub(super) fn from_parameters(parameters: Parameters, endpoint: &Endpoint) -> Result<Fields, CallError> {
+        CallError::check_known(parameters.iter().map(|(name, _)| name.as_str()), &names(endpoint.parameters()))?;
+        Ok(Fields::beside_others(parameters, endpoint))
+    }
+
+    /// The parameters that the endpoint lists, next to others, which the caller checks.
+    pub(super) fn beside_others(parameters: Parameters, endpoint: &Endpoint) -> Fields {
+        let listed = names(endpoint.parameters());
         let mut members = Map::new();
         for (name, value) in parameters {
             let repeated = members.contains_key(&name);
@@ -278,15 +295,15 @@ impl Fields {
         self.positive(DATASET_ID).map(DatasetId::new)
     }
 
-    /// The number of a version, for calls that change one: what is newest by then may not be what was meant.
+    /// The number of a version, for calls that change it: `latest` could mean a version that the caller does not know.
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name)
             .map(VersionNumber::new)
             .map_err(|_| self.wrong(name, "a positive integer, the version number"))
     }
 
-    /// A positive integer: in a body a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well
-    /// formed and becomes `u64::MAX`, which names nothing.
+    /// In a body, a JSON number in any notation: `7.0` is 7. A number larger than a `u64` becomes `u64::MAX`, which no
+    /// record has.
     pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
             Some(Value::Number(number)) => {
@@ -307,13 +324,13 @@ impl Fields {
         self.present(name).map(|_| self.positive(name)).transpose()
     }
 
-    /// How many records a page may have: `default` unless given, and never more than `most`.
+    /// The number of records of a page.
     pub(super) fn limit(&self, default: u32, most: u32) -> Result<u32, CallError> {
         let limit = self.optional_positive("limit")?;
         Ok(limit.map_or(default, |limit| u32::try_from(limit).unwrap_or(most).min(most)))
     }
 
-    /// A whole number that may be absent, however it is written. Digits past `u64` in a query become `u64::MAX`.
+    /// In a query, a number larger than a `u64` becomes `u64::MAX`.
     pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(value) = self.present(name) else { return Ok(None) };
         let number = match value {
@@ -359,7 +376,7 @@ impl Fields {
         self.present(name).map(|_| self.text(name)).transpose()
     }
 
-    /// What a text says that may be absent, `None`, or null, `Some(None)`; a value that is no text is not of this form.
+    /// `Some(None)` is null. A value that is not a string does not have this form.
     pub(super) fn nullable<T>(&self, name: &'static str, form: &str) -> Result<Option<Option<T>>, CallError>
     where
         T: FromStr<Err: Display>,
@@ -381,7 +398,7 @@ impl Fields {
         value.map(Some).ok_or_else(|| self.wrong(name, form))
     }
 
-    /// `index`, which may be absent: an object of two lists of paths, each of which may be absent; null is `{}`.
+    /// An object with up to two lists of paths. Null means `{}`.
     pub(crate) fn index(&self) -> Result<Option<IndexSettings>, CallError> {
         const NAME: &str = "index";
         const VALID: &str = "{\"always\":[…],\"never\":[…]}, lists of paths, or null";
@@ -447,14 +464,6 @@ mod tests {
     #[should_panic(expected = "limit is taken, but not listed")]
     fn a_member_that_is_not_listed_is_not_taken() {
         let fields = Fields::new(Map::new(), vec!["offset"]);
-        let _ = fields.optional_whole_number("limit");
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "limit is taken, but not listed")]
-    fn a_parameter_that_is_not_listed_is_not_taken() {
-        let fields = Fields::from_query(Vec::new(), vec!["offset"]);
         let _ = fields.optional_whole_number("limit");
     }
 

@@ -1,11 +1,10 @@
-//! Who calls: a user, by the cookie of a session or by an API token.
+//! The caller: a user with a session cookie or an API token.
 //!
-//! An `Authorization` counts alone, right or wrong. A browser sends cookies with whatever a page makes it send, so
-//! calls by cookie are protected twice: the cookie is `SameSite=Lax`, which keeps it out of all calls of other sites
-//! but links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes
-//! something; a call without is a backend's.
+//! With an `Authorization`, valid or not, cookies are ignored. A browser also sends cookies with the requests of other
+//! sites, so calls with a cookie have two protections. The cookie is `SameSite=Lax`, so that other sites can send it
+//! only with links. And a call with a foreign `Origin` is rejected: browsers send it with each call that changes data.
 //!
-//! A token of the scope `read` makes calls that change nothing: GETs, and the pull of an edit, which is a POST.
+//! A token with the scope `read` can make calls that change nothing: GET, and the pull for an edit, which is a POST.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::COOKIE;
@@ -25,7 +24,7 @@ use crate::headers::client_ip;
 
 pub(crate) const SESSION_COOKIE: &str = "strata_session";
 
-/// The one operation that changes nothing although it is no GET.
+/// The only operation that changes nothing although it is not a GET.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
 
 fn needed(method: &Method, path: &str) -> Scope {
@@ -50,7 +49,7 @@ pub(super) struct Identified {
     pub user: User,
     pub client: Client,
     pub scope: Scope,
-    /// The id of the session, unless it is by an API token.
+    /// `None` for an API token.
     pub session: Option<Secret>,
 }
 
@@ -59,14 +58,14 @@ impl FromRequestParts<App> for Identified {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
         let identified = identified(parts, app).await?.ok_or(CallError::Unauthenticated)?;
-        // Whose body it is.
+        // Reading the body reserves memory for this principal.
         parts.extensions.insert(Principal::User(identified.user.id));
         Ok(identified)
     }
 }
 
-/// The authenticated user, or nobody: who sends no `Authorization` and no cookie of a session that lasts. Rejects with
-/// 401 where an `Authorization` is wrong, and with 403 when the origin is foreign.
+/// The authenticated user, or an anonymous caller without `Authorization` and without an active session. Rejects with
+/// 401 for an invalid `Authorization`, and with 403 for a foreign origin.
 #[derive(Clone, Debug)]
 pub(super) struct AnyCaller(pub Option<User>);
 
@@ -82,9 +81,9 @@ impl FromRequestParts<App> for AnyCaller {
     }
 }
 
-/// The user whose token or session the request has. Rejects with 403 as [`Caller`] does.
+/// The user of the token or session. Rejects with 403 like [`Caller`].
 async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, HttpError> {
-    let client = client_ip::of(parts, app);
+    let client = client_ip::client(parts, app);
     let user = match authorization(&parts.headers) {
         Authorization::Bearer(token) => {
             let found = app.sessions().user_of_token(client, token).await?;
@@ -110,7 +109,7 @@ async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, Http
     Ok(user)
 }
 
-/// The id that the session cookie holds; where there are several such cookies, the first one's.
+/// The ID in the first session cookie.
 pub(crate) fn session_id(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_not_known_to_change_nothing_needs_the_scope_write() {
+    fn unknown_calls_need_the_write_scope() {
         for (method, path, scope) in [
             (Method::GET, "/dataset/list", Scope::Read),
             (Method::HEAD, "/dataset/list", Scope::Read),

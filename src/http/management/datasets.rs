@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::routing::on;
+use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_service::{App, OwnedDataset, visibility};
@@ -21,7 +21,7 @@ use crate::error::CallError;
 pub(super) const ENDPOINTS: &[&Endpoint] =
     &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROTATE_PING, &ROLLBACK, &UNPIN, &UNFREEZE, &CLONE];
 
-const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
+const MAX_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
 /// What a body says of a dataset, but its name.
 const SETTINGS: [Field; 11] = [
@@ -42,8 +42,7 @@ const SETTINGS: [Field; 11] = [
     Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
         .about("The format of the source. By default (null), strata detects the format."),
     Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).about(
-        "The path to the array of entities in a JSON source. The default is null: the document itself is the \
-         array.",
+        "The path to the array of entities in a JSON source. The default is null: the document itself is the array.",
     ),
     Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
         "Whether `_source` includes the query string of the source URL. Query strings often contain keys. A change \
@@ -82,23 +81,22 @@ const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) ->
     all
 }
 
-static CREATE: Endpoint =
-    Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
-        .summary("Creates a dataset without versions")
-        .description(
-            "To send the entities yourself, set `source` to `push`. Otherwise, set `source` to a URL, which strata \
-             fetches at each refresh. To create the first version, call `POST /dataset/refresh`.",
-        )
-        .input(Input::Body(&CREATED))
-        .answer(DATASET)
-        .errors(&[409]);
+static CREATE: Endpoint = Endpoint::post("/dataset/create", "createDataset", Group::Datasets, || post(create))
+    .summary("Creates a dataset without versions")
+    .description(
+        "To send the entities yourself, set `source` to `push`. Otherwise, set `source` to a URL, which strata \
+         fetches at each refresh. To create the first version, call `POST /dataset/refresh`.",
+    )
+    .input(Input::Body(&CREATED))
+    .answer(DATASET)
+    .errors(&[409]);
 
 async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let created = app.datasets().create(&user, fields.parsed("name")?, settings(&fields)?).await?;
     Ok(Json(DatasetAnswer::from_owned(&created, &base)))
 }
 
-static CLONE: Endpoint = Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
+static CLONE: Endpoint = Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, || post(clone))
     .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
     .description(
         "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
@@ -113,17 +111,16 @@ async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fiel
     Ok(Json(DatasetAnswer::from_owned(&cloned, &base)))
 }
 
-static UPDATE: Endpoint =
-    Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
-        .summary("Changes individual settings of a dataset")
-        .description(
-            "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
-             If you change the name, the slug in the URLs also changes. Changes to the source, format, or index apply \
-             to the next version.",
-        )
-        .input(Input::Body(&UPDATED))
-        .answer(DATASET)
-        .errors(&[404, 409]);
+static UPDATE: Endpoint = Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, || post(update))
+    .summary("Changes individual settings of a dataset")
+    .description(
+        "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
+         If you change the name, the slug in the URLs also changes. Changes to the source, format, or index apply \
+         to the next version.",
+    )
+    .input(Input::Body(&UPDATED))
+    .answer(DATASET)
+    .errors(&[404, 409]);
 
 async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let id = fields.dataset_id()?;
@@ -155,7 +152,7 @@ fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
 }
 
 static DELETE: Endpoint =
-    Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, |method| on(method, delete))
+    Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, || routing::delete(delete))
         .summary("Deletes a dataset that has no versions")
         .description(
             "Versions are permanent, so you cannot delete a dataset that has any. You can freeze it instead. After you \
@@ -170,7 +167,7 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(Done::OK))
 }
 
-static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
+static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, || get(list))
     .summary("Lists your datasets, ordered by ID")
     .description("The list includes frozen datasets and datasets without versions.")
     .input(Input::Query(&[
@@ -185,14 +182,14 @@ static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Da
 
 async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields: Fields) -> JsonResult<DatasetsAnswer> {
     let after = fields.optional_positive("after")?.map(DatasetId::new);
-    let limit = fields.limit(MOST_LISTED, MOST_LISTED)?;
+    let limit = fields.limit(MAX_LISTED, MAX_LISTED)?;
     let datasets = app.datasets().list(&caller.user, after, limit).await?;
     let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope);
     let datasets = datasets.iter().map(record).collect();
     Ok(Json(DatasetsAnswer::new(datasets)))
 }
 
-static VIEW: Endpoint = Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
+static VIEW: Endpoint = Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, || get(view))
     .summary("Returns a dataset with its versions, newest first")
     .description(
         "Use this operation to find out which version is active, when each version was created, and whether \
@@ -215,40 +212,36 @@ async fn view(
     Ok(Json(DatasetViewAnswer::new(dataset)))
 }
 
-static ROTATE_KEY: Endpoint =
-    Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, |method| on(method, rotate_key))
-        .summary("Replaces the private key of a private dataset")
-        .description(
-            "The old key stops working immediately, so you must send the new key to everyone who queries the \
-             dataset.",
-        )
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DATASET)
-        .errors(&[404, 409]);
+static ROTATE_KEY: Endpoint = Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, || post(rotate_key))
+    .summary("Replaces the private key of a private dataset")
+    .description(
+        "The old key stops working immediately, so you must send the new key to everyone who queries the dataset.",
+    )
+    .input(Input::Body(&[fields::DATASET_ID]))
+    .answer(DATASET)
+    .errors(&[404, 409]);
 
 static ROTATE_PING: Endpoint =
-    Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, |method| on(method, rotate_ping))
+    Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, || post(rotate_ping))
         .summary("Replaces the ping URL of a dataset; the old URL stops working")
         .description("Use this operation if someone else might know the old URL.")
         .input(Input::Body(&[fields::DATASET_ID]))
         .answer(DATASET)
         .errors(&[404]);
 
-static ROLLBACK: Endpoint =
-    Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, |method| on(method, rollback))
-        .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
-        .description(
-            "While a version is pinned, `active` always means this version, even if a refresh creates a newer one. \
-             If you also freeze the dataset, all queries and refreshes return an error until you unfreeze it.",
-        )
-        .input(Input::Body(&[
-            fields::DATASET_ID,
-            Field { name: "version_number", ..fields::VERSION },
-            Field::optional("freeze", FieldKind::Boolean, || json!(false))
-                .about("Whether to freeze the dataset as well."),
-        ]))
-        .answer(DATASET)
-        .errors(&[404]);
+static ROLLBACK: Endpoint = Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, || post(rollback))
+    .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
+    .description(
+        "While a version is pinned, `active` always means this version, even if a refresh creates a newer one. \
+         If you also freeze the dataset, all queries and refreshes return an error until you unfreeze it.",
+    )
+    .input(Input::Body(&[
+        fields::DATASET_ID,
+        Field { name: "version_number", ..fields::VERSION },
+        Field::optional("freeze", FieldKind::Boolean, || json!(false)).about("Whether to freeze the dataset as well."),
+    ]))
+    .answer(DATASET)
+    .errors(&[404]);
 
 async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let id = fields.dataset_id()?;
@@ -257,23 +250,22 @@ async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, f
     Ok(Json(DatasetAnswer::from_owned(&app.datasets().rollback(&user, id, version, freeze).await?, &base)))
 }
 
-static UNPIN: Endpoint = Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
+static UNPIN: Endpoint = Endpoint::post("/dataset/unpin", "unpin", Group::Versions, || post(unpin))
     .summary("Unpins the active version, so that `active` means the newest version again")
     .description("If no version is pinned, the operation has no effect.")
     .input(Input::Body(&[fields::DATASET_ID]))
     .answer(DATASET)
     .errors(&[404]);
 
-static UNFREEZE: Endpoint =
-    Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, |method| on(method, unfreeze))
-        .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
-        .description(
-            "If the dataset is not frozen, strata returns 409. If your plan does not allow another active dataset, \
-             strata returns 403.",
-        )
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DATASET)
-        .errors(&[404, 409]);
+static UNFREEZE: Endpoint = Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, || post(unfreeze))
+    .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
+    .description(
+        "If the dataset is not frozen, strata returns 409. If your plan does not allow another active dataset, \
+         strata returns 403.",
+    )
+    .input(Input::Body(&[fields::DATASET_ID]))
+    .answer(DATASET)
+    .errors(&[404, 409]);
 
 /// Makes handlers of operations that take nothing but a dataset, which they return.
 macro_rules! dataset_handlers {

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
-use axum::routing::on;
+use axum::routing::get;
 use serde_json::json;
 use strata_diff::{ChangeType, DiffPage};
 use strata_service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
@@ -13,9 +13,9 @@ use strata_types::ids::DatasetId;
 use strata_types::request::Format;
 use strata_types::user::User;
 use utoipa::openapi::schema::SchemaType;
-use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use super::{Caller, Fields, QueryString, fields};
+use super::{Caller, Fields, fields};
 use crate::body::streamed;
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, NamedSchema};
@@ -25,39 +25,38 @@ use crate::large_responses::Charged;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
-pub(super) static DIFF: Endpoint =
-    Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, |method| on(method, diff))
-        .summary("Compares two versions of a dataset")
-        .description(
-            "strata matches entities by `_source` and by content, so it does not report an entity that only moved. To \
-             get a page of the records, set `change_type`, `offset`, or `limit`. The counts always include all \
-             records, not only those on the page.",
-        )
-        .input(Input::Query(&[
-            fields::DATASET_ID,
-            Field::required("v1", FieldKind::Version, || json!("1")).about("The version to compare from."),
-            Field::required("v2", FieldKind::Version, || json!("2")).about("The version to compare to."),
-            Field::optional("change_type", FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()), || {
-                json!("modified")
-            })
-            .about("Returns only records of this type."),
-            Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to compare the alternate of v2 instead of v2 itself."),
-            Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("The number of records to skip."),
-            Field::optional("limit", FieldKind::WholeNumber, || json!(100))
-                .about("The maximum number of records to return."),
-            Field::optional("format", FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()), || json!("json"))
-                .about("The format of the response. `jsonl` returns only the records, one per line."),
-        ]))
-        .answer(Answer {
-            schemas,
-            headers: &[&["Vary", "Content-Encoding"]],
-            ..Answer::of(
-                "The total numbers of added, subtracted, and modified entities, and a page of the records.",
-                &[("application/x-ndjson", lines)],
-            )
+pub(super) static DIFF: Endpoint = Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, || get(diff))
+    .summary("Compares two versions of a dataset")
+    .description(
+        "strata matches entities by `_source` and by content, so it does not report an entity that only moved. To \
+         get a page of the records, set `change_type`, `offset`, or `limit`. The counts always include all \
+         records, not only those on the page.",
+    )
+    .input(Input::Query(&[
+        fields::DATASET_ID,
+        Field::required("v1", FieldKind::Version, || json!("1")).about("The version to compare from."),
+        Field::required("v2", FieldKind::Version, || json!("2")).about("The version to compare to."),
+        Field::optional("change_type", FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()), || {
+            json!("modified")
         })
-        .errors(&[404, 503]);
+        .about("Returns only records of this type."),
+        Field::optional("alt", FieldKind::Boolean, || json!(false))
+            .about("Whether to compare the alternate of v2 instead of v2 itself."),
+        Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("The number of records to skip."),
+        Field::optional("limit", FieldKind::WholeNumber, || json!(100))
+            .about("The maximum number of records to return."),
+        Field::optional("format", FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()), || json!("json"))
+            .about("The format of the response. `jsonl` returns only the records, one per line."),
+    ]))
+    .answer(Answer {
+        schemas,
+        headers: &[&["Vary", "Content-Encoding"]],
+        ..Answer::new(
+            "The total numbers of added, subtracted, and modified entities, and a page of the records.",
+            &["application/x-ndjson"],
+        )
+    })
+    .errors(&[404, 503]);
 
 pub struct DiffCall {
     dataset: DatasetId,
@@ -68,16 +67,15 @@ pub struct DiffCall {
 
 impl DiffCall {
     pub fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
-        Ok(DiffCall::from_query(QueryString { parameters, not_utf8: None })?)
+        Ok(DiffCall::from_query(&Fields::from_parameters(parameters, &DIFF)?)?)
     }
 
     pub fn parameters() -> impl Iterator<Item = &'static str> {
         DIFF.parameters().iter().map(|field| field.name)
     }
 
-    fn from_query(query: QueryString) -> Result<DiffCall, CallError> {
-        let fields = query.into_fields(&DIFF)?;
-        let call = DiffCall::from_fields(&fields)?;
+    fn from_query(fields: &Fields) -> Result<DiffCall, CallError> {
+        let call = DiffCall::from_fields(fields)?;
         let form = match fields.optional_one_of("format", FORMATS, Format::name)? {
             Some(Format::Jsonl) => DiffForm::Lines,
             _ => DiffForm::Result,
@@ -110,9 +108,9 @@ async fn diff(
     Caller(user): Caller,
     State(app): State<App>,
     headers: HeaderMap,
-    query: QueryString,
+    fields: Fields,
 ) -> Result<Response, HttpError> {
-    let call = DiffCall::from_query(query)?;
+    let call = DiffCall::from_query(&fields)?;
     let diff = call.compare(&app, &user).await?;
     let coding = content_encoding::negotiate(&headers);
     let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;
@@ -196,17 +194,4 @@ fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>);
     let with =
         |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
     properties.into_iter().fold(object, with).into()
-}
-
-fn lines() -> Content {
-    let example = json!({
-        "id": "m0-0",
-        "change_type": "modified",
-        "source": "",
-        "v1": { "name": "Aruba", "area": 180 },
-        "v2": { "name": "Aruba", "area": 181 },
-        "field_diffs": [{ "field": "area", "v1": 180, "v2": 181 }],
-    });
-    let text = typed(Type::String).build();
-    ContentBuilder::new().schema(Some(text)).example(Some(format!("{example}\n").into())).build()
 }

@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
-use axum::routing::on;
+use axum::routing::{self, post};
 use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
@@ -44,26 +44,25 @@ pub(super) const ETAG_FIELD: Field =
     Field::required(ETAG_MEMBER, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
         .about("The etag from the pull or from the previous change.");
 
-/// Whether the version has an alternate, whichever of both was pulled: positions of edits count in it.
+/// Whether the version has an alternate, to which positions of edits then refer.
 const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
 
-/// Entities that were pulled, around which the record is still to be written.
+/// Pulled entities, and the record that surrounds them in the response.
 pub(crate) struct PulledEntities {
     pub record: PulledRecord,
     pub entities: AnswerBody,
-    /// Whether the version has an alternate, in which positions of edits then count.
     pub has_alternate: bool,
 }
 
 impl PulledEntities {
-    /// What stands before the entities and after them in the one JSON object that they and the record are.
+    /// The JSON before and after the entities.
     pub(crate) fn around(&self) -> Result<(String, &'static str), HttpError> {
         let record = serde_json::to_string(&self.record).map_err(|error| HttpError::Panic(error.to_string()))?;
         Ok((format!("{},\"entities\":", record.trim_end_matches('}')), "}"))
     }
 }
 
-static PULL: Endpoint = Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
+static PULL: Endpoint = Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, || post(pull_for_edit))
     .summary("Returns the entities of a version for editing, with the etag that you need to save them")
     .description(
         "Edit the entities, and then send them with the `etag` to `POST /agent/push_alt_version`. For long lists, \
@@ -83,7 +82,7 @@ static PULL: Endpoint = Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternat
     .answer(Answer {
         schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
         headers: &[&["ETag", "X-Alternate"]],
-        ..Answer::of(
+        ..Answer::new(
             "The entities exactly as stored, and the etag, which strata also returns in the `ETag` header.",
             &[],
         )
@@ -118,7 +117,7 @@ fn pull_answer() -> RefOr<Schema> {
     RefOr::T(Schema::AllOf(AllOfBuilder::new().item(PulledRecord::schema()).item(entities).build()))
 }
 
-/// A whole body in several pieces, which are not copied: large ones are accounted for until they are sent.
+/// A whole body in several pieces without a copy, because large pieces are charged until they are sent.
 struct Pieces(VecDeque<Bytes>);
 
 impl HttpBody for Pieces {
@@ -138,7 +137,8 @@ impl HttpBody for Pieces {
     }
 }
 
-/// The chunks between two texts. The first text comes with the first chunk, so that a failure before it stays one.
+/// The chunks between two strings. The first chunk contains the first string, so that a failure before it returns an
+/// error.
 fn wrapped<E>(
     chunks: impl Stream<Item = Result<Bytes, E>>,
     before: String,
@@ -155,7 +155,7 @@ fn wrapped<E>(
     begun.chain(futures::stream::once(async move { Ok(Bytes::from_static(after.as_bytes())) }))
 }
 
-/// The common part of both ways of pulling, given the fields of the call.
+/// Pulls by HTTP and by tool.
 pub(crate) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let dataset = fields.dataset_id()?;
     let version = fields.optional_selector(VERSION_NAME)?;
@@ -177,25 +177,23 @@ pub(crate) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<Pull
     Ok(PulledEntities { record, entities: pulled.entities, has_alternate: pulled.has_alternate })
 }
 
-static PUSH: Endpoint = Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
-    on(method, push_alt_version)
-})
-.summary("Saves a version's alternate, unless the alternate has changed since your pull")
-.description(
-    "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
+static PUSH: Endpoint =
+    Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, || post(push_alt_version))
+        .summary("Saves a version's alternate, unless the alternate has changed since your pull")
+        .description(
+            "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
      alternate has changed in the meantime, strata returns 409, and you must pull again.",
-)
-.input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
-.answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
-.errors(&[404, 409, 422, 503]);
+        )
+        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
+        .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next push."))
+        .errors(&[404, 409, 422, 503]);
 
-/// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
-/// came and can be used, and the etag is the version's.
+/// Members can have any order, and entities any size up to `sources.max_bytes`.
 async fn push_alt_version(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
     Ok(Json(push(&app, &user, pushed_body(&app, request)?).await?))
 }
 
-/// The common part of both ways of pushing, given the body of the call.
+/// Pushes by HTTP and by tool.
 pub(crate) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -205,7 +203,6 @@ where
     Ok(PushAnswer::from(&save_entities(app, user, body, &BESIDE).await?))
 }
 
-/// The body of a call that sends entities, before any of it is read.
 fn pushed_body(app: &App, request: Request) -> Result<BodyDataStream, CallError> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson);
@@ -215,8 +212,7 @@ fn pushed_body(app: &App, request: Request) -> Result<BodyDataStream, CallError>
     Ok(request.into_body().into_data_stream())
 }
 
-/// Saves the entities of a body as an alternate. If the members `beside` them include an etag, it must be the
-/// version's.
+/// Saves the entities of a body as an alternate. If the members next to them include an etag, it must be current.
 async fn save_entities<S, E>(
     app: &App,
     user: &User,
@@ -240,7 +236,6 @@ where
     Ok(app.datasets().save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
 }
 
-/// A member beside the entities that must be a positive integer.
 fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
     let problem = match members.integer(name).map_err(HttpError::Entities)? {
         Some(0) => "0 is not valid; valid: a positive integer",
@@ -250,18 +245,16 @@ fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpErr
     Err(CallError::field(name, problem).into())
 }
 
-static SAVE: Endpoint =
-    Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))
-        .summary("Saves a version's alternate, replacing any previous alternate")
-        .description(
-            "The entities replace the whole alternate, and the version itself does not change. To avoid overwriting \
-             another user's changes, use `POST /agent/push_alt_version` instead.",
-        )
-        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
-        .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
-        .errors(&[404, 409, 422, 503]);
+static SAVE: Endpoint = Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, || post(save))
+    .summary("Saves a version's alternate, replacing any previous alternate")
+    .description(
+        "The entities replace the whole alternate, and the version itself does not change. To avoid overwriting \
+         another user's changes, use `POST /agent/push_alt_version` instead.",
+    )
+    .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
+    .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
+    .errors(&[404, 409, 422, 503]);
 
-/// As [`push_alt_version`], without an etag.
 async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<SavedAnswer> {
     static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
     let saved = save_entities(&app, &user, pushed_body(&app, request)?, &BESIDE).await?;
@@ -269,7 +262,7 @@ async fn save(Caller(user): Caller, State(app): State<App>, request: Request) ->
 }
 
 static DELETE: Endpoint =
-    Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, |method| on(method, delete))
+    Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, || routing::delete(delete))
         .summary("Deletes the alternate of a version")
         .description("After the deletion, queries of the alternate return 404. The version itself does not change.")
         .input(Input::Body(&[fields::DATASET_ID, fields::VERSION]))

@@ -5,12 +5,12 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
-use axum::routing::on;
+use axum::routing::get;
 use serde_json::json;
 use strata_service::{App, Explanation, IgnoredParameter, Principal};
 
-use super::{Caller, QueryString, fields};
-use crate::description::{self, TEXT};
+use super::{Caller, Fields, body, fields};
+use crate::description::TEXT;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::error::HttpError;
 use crate::headers::content_encoding::weighted_items;
@@ -23,7 +23,7 @@ const EXPLAIN: &str = "explain";
 const FORMS: [&str; 2] = ["text", "json"];
 
 pub(super) static EXPLAIN_READ: Endpoint =
-    Endpoint::get("/dataset/explain", "explainRead", Group::Versions, |method| on(method, explain))
+    Endpoint::get("/dataset/explain", "explainRead", Group::Versions, || get(explain))
         .summary("Runs a query and returns an explanation of it instead of the entities")
         .description(
             "The explanation shows the plan, the indexes that each condition used, and how long each stage took. Send \
@@ -38,20 +38,17 @@ pub(super) static EXPLAIN_READ: Endpoint =
                  `json` otherwise.",
             ),
         ]))
-        .answer(Answer {
-            media: &[(TEXT, || description::text(None))],
-            ..Answer::record::<Explanation>("The explanation as JSON or text.")
-        })
+        .answer(Answer { media: &[TEXT], ..Answer::record::<Explanation>("The explanation as JSON or text.") })
         .errors(&[404, 503]);
 
 async fn explain(
     Caller(user): Caller,
-    query: QueryString,
     RawQuery(read): RawQuery,
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let query = query.beside_a_read(&EXPLAIN_READ);
+    // The parser of reads checks names and UTF-8.
+    let query = Fields::beside_others(body::decoded(read.as_deref()), &EXPLAIN_READ);
     let dataset = query.dataset_id()?;
     let version = query.optional_selector(VERSION)?;
     let form = query.optional_one_of(EXPLAIN, FORMS, |form| form)?;
@@ -80,28 +77,4 @@ fn prefers_text(headers: &HeaderMap) -> bool {
         named.map(|(_, weight)| weight).max().unwrap_or_default()
     };
     weight("text/plain") > weight("application/json")
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn text_is_for_who_asks_for_it() {
-        assert!(!prefers_text(&HeaderMap::new()));
-        for (accept, is_text) in [
-            ("*/*", false),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", false),
-            ("text/plain", true),
-            ("Text/Plain, application/json, */*", false),
-            ("text/plain, application/json;q=0.9", true),
-            ("text/plain;q=0, */*", false),
-            ("text/plain;q=x", false),
-        ] {
-            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-            assert_eq!(prefers_text(&headers), is_text, "{accept}");
-        }
-    }
 }

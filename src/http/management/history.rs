@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::routing::on;
+use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::{Attempt, DayUsage, SentDelivery};
@@ -28,22 +28,21 @@ const LIMIT: Field = Field::optional("limit", FieldKind::Positive, || json!(100)
     .about("The maximum number of entries to return. The default and the maximum are both 1,000.");
 
 fn limit(fields: &Fields) -> Result<u32, CallError> {
-    const MOST: u32 = limits::HISTORY as u32;
-    fields.limit(MOST, MOST)
+    const MAX_ENTRIES: u32 = limits::HISTORY as u32;
+    fields.limit(MAX_ENTRIES, MAX_ENTRIES)
 }
 
-static ATTEMPTS: Endpoint =
-    Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, |method| on(method, attempts))
-        .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
-        .description(
-            "A failed attempt has an `error`. A successful attempt has the number of the new version, and `warnings` \
-             if there are any.",
-        )
-        .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
-        .answer(Answer::record::<AttemptsAnswer>(
-            "A page of attempts. To get the next page, pass the last `id` as `after`.",
-        ))
-        .errors(&[404]);
+static ATTEMPTS: Endpoint = Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, || get(attempts))
+    .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
+    .description(
+        "A failed attempt has an `error`. A successful attempt has the number of the new version, and `warnings` \
+         if there are any.",
+    )
+    .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
+    .answer(Answer::record::<AttemptsAnswer>(
+        "A page of attempts. To get the next page, pass the last `id` as `after`.",
+    ))
+    .errors(&[404]);
 
 async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
     let id = fields.dataset_id()?;
@@ -55,7 +54,7 @@ async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) 
 }
 
 static DELIVERIES: Endpoint =
-    Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, |method| on(method, deliveries))
+    Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, || get(deliveries))
         .summary("Lists the last 1,000 webhook deliveries of a dataset, newest first")
         .description(
             "strata sends each webhook once and does not retry it. If no response arrived, `status` is null and \
@@ -76,7 +75,7 @@ async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) 
     Ok(Json(DeliveriesAnswer::new(deliveries)))
 }
 
-static USAGE: Endpoint = Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
+static USAGE: Endpoint = Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, || get(usage))
     .summary("Returns the daily number of queries of a dataset, newest day first")
     .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
     .input(Input::Query(&[

@@ -1,11 +1,11 @@
-//! `/datasets`: the public datasets that their owners list, for everybody.
+//! `/datasets`: the public datasets that their owners list, for everyone.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::on;
+use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Listing;
@@ -14,7 +14,7 @@ use strata_types::ids::DatasetId;
 use strata_types::limits;
 use utoipa::ToSchema;
 
-use super::QueryString;
+use super::Fields;
 use super::records::{answers, time};
 use crate::description::headers::{CORS, RATE};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
@@ -22,43 +22,41 @@ use crate::error::HttpError;
 use crate::headers::{client_ip, cors};
 use crate::read::rate;
 
-/// Datasets in a page, unless asked otherwise, and at most.
 const PAGE: u32 = 100;
-const MOST: u32 = limits::LISTINGS as u32;
+const MAX_ENTRIES: u32 = limits::LISTINGS as u32;
 
-pub(super) static DATASETS: Endpoint =
-    Endpoint::get("/datasets", "findDatasets", Group::Datasets, |method| on(method, datasets))
-        .summary("Lists the public datasets that their owners chose to list, ordered by ID")
-        .description(
-            "This operation requires no authentication, and each call counts as a public query. The list contains \
-             datasets that are public, listed, and not frozen, and that have at least one version.",
+pub(super) static DATASETS: Endpoint = Endpoint::get("/datasets", "findDatasets", Group::Datasets, || get(datasets))
+    .summary("Lists the public datasets that their owners chose to list, ordered by ID")
+    .description(
+        "This operation requires no authentication, and each call counts as a public query. The list contains \
+         datasets that are public, listed, and not frozen, and that have at least one version.",
+    )
+    .callers(Callers::Anybody)
+    .input(Input::Query(&[
+        Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
+            .about("Returns only datasets whose name or description contains this text, ignoring case."),
+        Field::optional("after", FieldKind::Positive, || json!(1))
+            .about("Returns only datasets with a greater `dataset_id`."),
+        Field::optional("limit", FieldKind::Positive, || json!(100))
+            .about("The maximum number of datasets to return. The default is 100, and the maximum is 1,000."),
+    ]))
+    .answer(Answer {
+        headers: &[RATE, CORS],
+        ..Answer::record::<ListingsAnswer>(
+            "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
         )
-        .callers(Callers::Anybody)
-        .input(Input::Query(&[
-            Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
-                .about("Returns only datasets whose name or description contains this text, ignoring case."),
-            Field::optional("after", FieldKind::Positive, || json!(1))
-                .about("Returns only datasets with a greater `dataset_id`."),
-            Field::optional("limit", FieldKind::Positive, || json!(100))
-                .about("The maximum number of datasets to return. The default is 100, and the maximum is 1,000."),
-        ]))
-        .answer(Answer {
-            headers: &[RATE, CORS],
-            ..Answer::record::<ListingsAnswer>(
-                "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
-            )
-        })
-        .errors(&[429, 503]);
+    })
+    .errors(&[429, 503]);
 
-/// Nobody's credentials are looked at. Scripts of any origin may read the answers.
-async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Response {
-    let client = client_ip::of(&head, &app);
+/// Ignores credentials. Scripts from any origin can read the responses.
+async fn datasets(State(app): State<App>, head: Parts) -> Response {
+    let client = client_ip::client(&head, &app);
     let mut headers = HeaderMap::new();
     let answered = async {
-        let query = query.into_fields(&DATASETS)?;
+        let query = Fields::from_query(head.uri.query(), &DATASETS)?;
         let text = query.optional_text("q")?;
         let after = query.optional_positive("after")?.map(DatasetId::new);
-        let limit = query.limit(PAGE, MOST)?;
+        let limit = query.limit(PAGE, MAX_ENTRIES)?;
         Datasets::check_listing_query(text)?;
         rate::admit(&app, client, Bucket::Public, &mut headers).await?;
         let found = app.datasets().listed(client, text, after, limit).await?;

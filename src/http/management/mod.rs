@@ -5,17 +5,6 @@
 //!
 //! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS` of its module, or in
 //! `endpoints`. To add a field, write its `Field` in the endpoint's input, and take it in the handler.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `caller` | who calls: session cookie or API token, and the protection against forged calls |
-//! | `body`, `fields` | what is asked for: the fields of a JSON body, or of a query string |
-//! | `records` | what endpoints of several modules answer with |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `explain`, `diffs`, `edits`, `webhooks`, `history` | the operations |
-//! | `alternate_edits` | the operation that edits an alternate by position |
-//! | `ping` | `/ping/{token}`: a refresh without a session |
-//! | `profile` | what a version contains; everybody's, for public datasets |
-//! | `listings` | the public datasets that their owners list; everybody's |
 
 pub(super) mod alternate_edits;
 pub(super) mod body;
@@ -48,7 +37,6 @@ pub use diffs::DiffCall;
 use super::endpoint::{self, Endpoint};
 use super::error::HttpError;
 pub(super) use super::headers::base_url::BaseUrl;
-use fields::QueryString;
 use strata_service::App;
 
 type JsonResult<T> = Result<Json<T>, HttpError>;
@@ -67,12 +55,12 @@ pub(super) fn routes() -> Router<App> {
     endpoint::routes(endpoints()).layer(map_response(private))
 }
 
-/// Whether a call goes on when its client has left: a refresh that has come whole, and a ping.
+/// Whether a call continues if its client disconnects: a refresh whose body has arrived, and a ping.
 pub(super) fn outlives_its_client(method: &Method, path: &str) -> bool {
     (path == refresh::PATH && method == Method::POST) || path.starts_with(ping::PREFIX)
 }
 
-/// No cache may keep what owners see: keys and addresses among it.
+/// No cache can store the responses to owners, which contain keys and addresses.
 async fn private(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

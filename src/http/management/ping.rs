@@ -1,4 +1,4 @@
-//! `GET` and `POST /ping/{token}`: a refresh without a session, for everybody who has the URL.
+//! `GET` and `POST /ping/{token}`: a refresh without a session, for everyone who has the URL.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -18,7 +18,7 @@ use crate::read::rate;
 
 pub(super) const PREFIX: &str = "/ping/";
 
-pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group::Versions, |_| any(ping))
+pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group::Versions, || any(ping))
     .also(HttpMethod::Post, "pingByPost")
     .summary("Refreshes the dataset that this ping URL belongs to")
     .description(
@@ -30,16 +30,15 @@ pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group:
     .answer(Answer::record::<VersionAnswer>("The new version."))
     .errors(&[404, 409, 422, 429, 502, 503]);
 
-/// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.
-///
-/// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
+/// Responds when the refresh has ended. A client that disconnects does not cancel it. Pings count as public reads of a
+/// client (`limits.public_per_minute`), before the token is checked.
 async fn ping(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut headers = HeaderMap::new();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let answered = match head.method {
-        // Others do not refresh by accident: not even HEAD, which stands in for GET elsewhere.
+        // Even HEAD must not refresh.
         Method::GET | Method::POST => answer(&app, &head, &mut headers).await,
         _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
     };
@@ -49,13 +48,13 @@ async fn ping(State(app): State<App>, request: Request) -> Response {
 }
 
 async fn answer(app: &App, head: &Parts, headers: &mut HeaderMap) -> Result<Response, HttpError> {
-    rate::admit(app, client_ip::of(head, app), Bucket::Public, headers).await?;
+    rate::admit(app, client_ip::client(head, app), Bucket::Public, headers).await?;
     let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let Refreshed { mut record, .. } = app.refreshes().ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,
         error => HttpError::Refresh(error),
     })?;
-    // Where files lie is the owner's to know.
+    // Only the owner can see the path of a file.
     record.version.alt = None;
     Ok(Json(VersionAnswer::from(&record)).into_response())
 }

@@ -1,17 +1,17 @@
-//! `/dataset/profile`: what a version contains, for its owner, and for everybody if the dataset is public.
+//! `/dataset/profile`: the profile of a version, for its owner, and for everyone if the dataset is public.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::on;
+use axum::routing::get;
 use serde_json::json;
 use strata_service::{App, Bucket, Principal, ProfileRequest, VersionProfile};
 
 use super::caller::AnyCaller;
 use super::records::answers;
-use super::{QueryString, fields};
+use super::{Fields, fields};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::HttpError;
 use crate::headers::{client_ip, cors};
@@ -19,7 +19,7 @@ use crate::large_responses;
 use crate::read::rate;
 
 pub(super) static PROFILE: Endpoint =
-    Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, |method| on(method, profile))
+    Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, || get(profile))
         .summary(
             "Returns the profile of a version: its paths, their types and values, and which paths have an indexed \
              column",
@@ -39,13 +39,13 @@ pub(super) static PROFILE: Endpoint =
         .answer(Answer::record::<ProfileAnswer>("The profile of the version."))
         .errors(&[404, 429]);
 
-/// Calls without credentials count as public reads of a client, and scripts of any origin may read their responses.
-/// Calls of users count as private reads. Without credentials, a private dataset is what a missing one is: 401.
-async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: QueryString, head: Parts) -> Response {
-    let client = client_ip::of(&head, &app);
+/// Calls without credentials count as public reads of a client, and scripts from any origin can read their responses.
+/// Calls of users count as private reads. Without credentials, private and missing datasets both return 401.
+async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, head: Parts) -> Response {
+    let client = client_ip::client(&head, &app);
     let mut headers = HeaderMap::new();
     let answered = async {
-        let query = query.into_fields(&PROFILE)?;
+        let query = Fields::from_query(head.uri.query(), &PROFILE)?;
         let dataset = query.dataset_id()?;
         let version = query.optional_selector("version")?;
         let alt = query.optional_boolean("alt")?.unwrap_or(false);

@@ -1,13 +1,14 @@
 //! `POST /dataset/refresh`: asks for a new version, or sends its entities.
 //!
-//! What a request is, in this order:
-//! 1. without `?dataset_id=`, the body is a JSON object. With a member `entities` it is a push; without one it asks for
-//!    a fetch of the dataset's URL;
-//! 2. with it, and neither a body nor a `Content-Type`, it asks for a fetch;
-//! 3. with it, a body that is announced as JSON, begins with `{` and has no `?format=` is an object with `entities`;
-//! 4. with it, any other body is a document of a source format, named by `?format=` or detected.
+//! The meaning of a request:
+//! 1. Without `?dataset_id=`, the body is a JSON object. It is a push if it has the member `entities`, and a fetch of
+//!    the dataset's URL otherwise.
+//! 2. With `?dataset_id=`, without a body and without `Content-Type`, it is a fetch.
+//! 3. With `?dataset_id=` and without `?format=`, a body with a JSON type that begins with `{` is an object with
+//!    `entities`.
+//! 4. With `?dataset_id=`, any other body is a document in the format of `?format=`, or in a detected format.
 //!
-//! Only as much of a body is held as tells these apart; the rest passes on as a stream.
+//! Only the beginning of a body is in memory; the rest is streamed.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::routing::on;
+use axum::routing::post;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
@@ -28,50 +29,49 @@ use strata_types::source::SourceFormat;
 
 use super::body::OBJECT_FORM;
 use super::records::{VersionRecord, answers};
-use super::{Caller, DATASET_ID, Fields, JsonResult, QueryString, body, fields};
+use super::{Caller, DATASET_ID, Fields, JsonResult, body, fields};
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::error::CallError;
 
-/// Bytes of a body that are looked at: more than any request has that is not a push.
+/// Larger than any request that is not a push.
 const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;
 
 const INFER_TYPES: &str = "infer_types";
 
 pub(super) const PATH: &str = "/dataset/refresh";
 
-pub(super) static REFRESH: Endpoint =
-    Endpoint::post(PATH, "refreshDataset", Group::Versions, |method| on(method, refresh))
-        .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
-        .description(
-            "For a dataset with a source URL, send only `dataset_id`. For a `push` dataset, send `entities`, or send a \
-             document in any source format and set `dataset_id` in the query string. The response arrives after the \
-             refresh has ended. Once strata has received the body, the refresh continues even if you disconnect.",
-        )
-        .input(Input::BodyOrDocument {
-            body: &[
-                fields::DATASET_ID,
-                Field {
-                    need: Need::Optional,
-                    about: "The entities, if the source of the dataset is `push`.",
-                    ..fields::ENTITIES
-                },
-            ],
-            query: &[
-                Field {
-                    need: Need::Optional,
-                    about: "The ID of the dataset, if the body does not contain it.",
-                    ..fields::DATASET_ID
-                },
-                Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
-                    .about("The format of the pushed document. By default, strata detects it."),
-                Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
-                    "Whether strata converts the type of pushed csv and tsv cells whose text is exactly a number, \
-                     boolean, or null. The default is the dataset's setting.",
-                ),
-            ],
-        })
-        .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
-        .errors(&[404, 409, 422, 502, 503]);
+pub(super) static REFRESH: Endpoint = Endpoint::post(PATH, "refreshDataset", Group::Versions, || post(refresh))
+    .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
+    .description(
+        "For a dataset with a source URL, send only `dataset_id`. For a `push` dataset, send `entities`, or send a \
+         document in any source format and set `dataset_id` in the query string. The response arrives after the \
+         refresh has ended. Once strata has received the body, the refresh continues even if you disconnect.",
+    )
+    .input(Input::BodyOrDocument {
+        body: &[
+            fields::DATASET_ID,
+            Field {
+                need: Need::Optional,
+                about: "The entities, if the source of the dataset is `push`.",
+                ..fields::ENTITIES
+            },
+        ],
+        query: &[
+            Field {
+                need: Need::Optional,
+                about: "The ID of the dataset, if the body does not contain it.",
+                ..fields::DATASET_ID
+            },
+            Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
+                .about("The format of the pushed document. By default, strata detects it."),
+            Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
+                "Whether strata converts the type of pushed csv and tsv cells whose text is exactly a number, \
+                 boolean, or null. The default is the dataset's setting.",
+            ),
+        ],
+    })
+    .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
+    .errors(&[404, 409, 422, 502, 503]);
 
 answers! {
     /// A response that contains a new version.
@@ -85,16 +85,11 @@ answers! {
     }
 }
 
-/// The handler. Answers when the refresh is over; a client that leaves does not cancel it.
-async fn refresh(
-    Caller(user): Caller,
-    State(app): State<App>,
-    query: QueryString,
-    request: Request,
-) -> JsonResult<RefreshAnswer> {
-    let announced = Announced::of(request.headers())?;
+/// Responds when the refresh has ended. A client that disconnects does not cancel it.
+async fn refresh(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<RefreshAnswer> {
+    let announced = Announced::from_headers(request.headers())?;
     body::check_announced(&app, request.body(), 0)?;
-    let query = query.into_fields(&REFRESH)?;
+    let query = Fields::from_query(request.uri().query(), &REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format: Option<SourceFormat> = query.optional_parsed("format")?;
     let infer_types = query.optional_boolean(INFER_TYPES)?;
@@ -162,11 +157,11 @@ async fn refresh(
     Ok(Json(RefreshAnswer::new((&record).into(), warnings)))
 }
 
-/// What to do with JSON lines that are announced as JSON, and were taken for the object with `entities`.
+/// The advice for JSON lines with a JSON type, which were parsed as an object with `entities`.
 const LINES: &str =
     "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the query string";
 
-/// What to do with another document, such as one with a `records_path`, that was taken for that object.
+/// The advice for another document, such as one with a `records_path`, that was parsed as that object.
 const DOCUMENT: &str =
     "To push a JSON object as the document, for example with a records_path, add format=json to the query string";
 
@@ -180,17 +175,19 @@ struct Announced {
 }
 
 impl Announced {
-    fn of(headers: &HeaderMap) -> Result<Announced, CallError> {
+    fn from_headers(headers: &HeaderMap) -> Result<Announced, CallError> {
         for coding in headers.get_all(CONTENT_ENCODING) {
             let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
-            // Told by the body's first bytes.
+            // The first bytes show the compression.
             if !matches!(coding.as_str(), "" | "identity" | "gzip" | "x-gzip" | "zstd") {
                 return Err(CallError::NotSource);
             }
         }
         let mut types = headers.get_all(CONTENT_TYPE).iter();
-        let (content_type, None) = (types.next(), types.next()) else { return Err(CallError::NotSource) };
-        let Some(content_type) = content_type else { return Ok(Announced { content_type: None, json: false }) };
+        let Some(content_type) = types.next() else { return Ok(Announced { content_type: None, json: false }) };
+        if types.next().is_some() {
+            return Err(CallError::NotSource);
+        }
         let text = content_type.to_str().map_err(|_| CallError::NotSource)?;
         let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let json = matches!(essence.as_str(), "application/json" | "text/json")
@@ -223,7 +220,6 @@ impl Taken {
         Taken { head: BytesMut::new(), rest: body.into_data_stream(), ended: false, patience }
     }
 
-    /// Reads until the beginning is enough, or the body has ended.
     async fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Result<(), CallError> {
         let patience = self.patience;
         let read = async {
@@ -243,15 +239,15 @@ impl Taken {
         tokio::time::timeout(patience, read).await.map_err(|_| late)?
     }
 
-    /// The dataset, if the body is an object without entities. What is not a JSON object here may be one when it is
-    /// unpacked, or be too long to be looked at: the push will tell.
+    /// The dataset, if the body is an object without entities. Other text can be compressed, or too long, so the push
+    /// parses it.
     fn asks_for_a_fetch(&self) -> Result<Option<DatasetId>, CallError> {
         if !self.ended {
             return Ok(None);
         }
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(members)) if !members.contains_key("entities") => {
-                let fields = Fields::of_body(members, None, &REFRESH)?;
+                let fields = Fields::from_body(members, None, &REFRESH)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),
@@ -268,10 +264,10 @@ impl Taken {
         }
     }
 
-    /// Whether the body begins with an object, if need be behind a byte order mark or unpacked.
+    /// Whether the body begins with an object, also after a byte order mark or if it is compressed.
     async fn begins_with_object(&mut self) -> Result<bool, CallError> {
         if !matches!(self.head.trim_ascii_start().first(), Some(b'{' | b'[') | None) {
-            // Packed, perhaps: it takes more to tell.
+            // It can be compressed.
             self.read_until(|head| head.len() >= HEAD_BYTES).await?;
         }
         Ok(begins_with_object(&self.head))

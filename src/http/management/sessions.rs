@@ -6,7 +6,7 @@ use axum::http::header::SET_COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use axum::routing::on;
+use axum::routing::{delete, get, post};
 use cookie::time::Duration;
 use cookie::{Cookie, SameSite};
 use serde::Serialize;
@@ -31,7 +31,7 @@ const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
 const USER: Answer = Answer::record::<UserAnswer>("The user and the user's plan.");
 
-static LOGIN: Endpoint = Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
+static LOGIN: Endpoint = Endpoint::post("/session/login", "logIn", Group::Accounts, || post(login))
     .summary("Starts a session and returns its ID in the cookie `strata_session`")
     .description(
         "Send the cookie with your subsequent requests. Programs should use an API token instead. After several \
@@ -47,7 +47,7 @@ static LOGIN: Endpoint = Endpoint::post("/session/login", "logIn", Group::Accoun
 
 async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
-    // A page that logs its visitor in as somebody else would see what the visitor does.
+    // A page that logs in its visitor as another user could see the visitor's actions.
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
@@ -60,7 +60,7 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     Ok((headers, Json(UserAnswer::from(&user))).into_response())
 }
 
-/// Begins a session with these credentials and sets its cookie; the session of the request so far ends.
+/// Begins a session and sets its cookie. The previous session of the request ends.
 pub async fn sign_in(
     app: &App,
     head: &Parts,
@@ -69,7 +69,7 @@ pub async fn sign_in(
 ) -> Result<User, HttpError> {
     let before = session_id(&head.headers);
     let origin = client_ip::session_origin(head, app);
-    let logged_in = app.logins().log_in(client_ip::of(head, app), credentials, &origin, before.as_deref()).await?;
+    let logged_in = app.logins().log_in(client_ip::client(head, app), credentials, &origin, before.as_deref()).await?;
     let LoggedIn { user, session_id } = logged_in;
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
     let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
@@ -81,13 +81,13 @@ pub(crate) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
     set_cookie(headers, "", Duration::ZERO, base);
 }
 
-static LOGOUT: Endpoint = Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
+static LOGOUT: Endpoint = Endpoint::post("/session/logout", "logOut", Group::Accounts, || post(logout))
     .summary("Ends the current session")
     .description("strata also clears the cookie. Your other sessions and your tokens stay valid.")
     .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
     .errors(&[400, 408, 413]);
 
-/// A body is not needed. One that is JSON has no fields.
+/// The body is optional. A JSON body must have no fields.
 async fn logout(
     Caller(user): Caller,
     base: BaseUrl,
@@ -98,7 +98,7 @@ async fn logout(
     if body::is_json(&head.headers) {
         let (bytes, _) = body::collect(&app, Principal::User(user.id), body, LOGIN_BYTES).await?;
         if !bytes.is_empty() {
-            Fields::of_body(body::members(&bytes)?, None, &LOGOUT)?;
+            Fields::from_body(body::members(&bytes)?, None, &LOGOUT)?;
         }
     }
     if let Some(id) = session_id(&head.headers) {
@@ -109,7 +109,7 @@ async fn logout(
     Ok(response)
 }
 
-static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
+static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, || get(me))
     .summary("Returns the authenticated user")
     .description("Use this operation to check whether a token or session is valid.")
     .answer(USER);
@@ -118,7 +118,7 @@ async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
     Ok(Json(UserAnswer::from(&user)))
 }
 
-static LIST: Endpoint = Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
+static LIST: Endpoint = Endpoint::get("/session/list", "listSessions", Group::Accounts, || get(list))
     .summary("Lists your sessions, newest first")
     .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
     .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
@@ -128,7 +128,7 @@ async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResu
     Ok(Json(SessionsAnswer::new(sessions.into_iter().map(SessionRecord::from).collect())))
 }
 
-static END: Endpoint = Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
+static END: Endpoint = Endpoint::delete("/session/end", "endSession", Group::Accounts, || delete(end))
     .summary("Ends one of your sessions")
     .description("The cookie of the session stops working immediately.")
     .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
@@ -141,17 +141,16 @@ async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Js
     Ok(Json(Done::OK))
 }
 
-static PASSWORD: Endpoint =
-    Endpoint::post("/account/password", "changePassword", Group::Accounts, |method| on(method, password))
-        .summary("Changes your password and ends all other sessions; tokens remain valid")
-        .description("If `old` is wrong, strata returns 403 and counts a failed login.")
-        .input(Input::Body(&[
-            Field::required("old", FieldKind::Text, || json!("a password")).about("The current password."),
-            Field::required("new", FieldKind::Text, || json!("another password"))
-                .about("The new password, 1 to 1,024 bytes."),
-        ]))
-        .answer(USER)
-        .errors(&[429, 503]);
+static PASSWORD: Endpoint = Endpoint::post("/account/password", "changePassword", Group::Accounts, || post(password))
+    .summary("Changes your password and ends all other sessions; tokens remain valid")
+    .description("If `old` is wrong, strata returns 403 and counts a failed login.")
+    .input(Input::Body(&[
+        Field::required("old", FieldKind::Text, || json!("a password")).about("The current password."),
+        Field::required("new", FieldKind::Text, || json!("another password"))
+            .about("The new password, 1 to 1,024 bytes."),
+    ]))
+    .answer(USER)
+    .errors(&[429, 503]);
 
 async fn password(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<UserAnswer> {
     let old = fields.text("old")?;

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::routing::on;
+use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::{ApiToken, Grant};
@@ -20,7 +20,7 @@ pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
 const NAME: Field =
     Field::required("name", FieldKind::Text, || json!("ci")).about("The name of the token, unique among your tokens.");
 
-static CREATE: Endpoint = Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
+static CREATE: Endpoint = Endpoint::post("/token/create", "createToken", Group::Accounts, || post(create))
     .summary("Creates an API token, which strata shows only once")
     .description(
         "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
@@ -51,20 +51,19 @@ async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(TokenAnswer::new(token, name.to_owned(), scope.name(), expires_at.map(time))))
 }
 
-static DELETE: Endpoint =
-    Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, |method| on(method, delete))
-        .summary("Deletes an API token, which stops working immediately")
-        .description("Programs that still use the token get 401.")
-        .input(Input::Body(&[NAME]))
-        .answer(DONE)
-        .errors(&[404]);
+static DELETE: Endpoint = Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, || routing::delete(delete))
+    .summary("Deletes an API token, which stops working immediately")
+    .description("Programs that still use the token get 401.")
+    .input(Input::Body(&[NAME]))
+    .answer(DONE)
+    .errors(&[404]);
 
 async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
-static LIST: Endpoint = Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
+static LIST: Endpoint = Endpoint::get("/token/list", "listTokens", Group::Accounts, || get(list))
     .summary("Lists your API tokens, ordered by name")
     .description("Expired tokens remain in the list until you create another token.")
     .answer(Answer::record::<TokensAnswer>(

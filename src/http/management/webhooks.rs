@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::routing::on;
+use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Webhook;
@@ -19,22 +19,21 @@ use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
 pub(super) const ENDPOINTS: &[&Endpoint] = &[&REGISTER, &DELETE, &VIEW];
 
-static REGISTER: Endpoint =
-    Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))
-        .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
-        .description(
-            "strata sends a POST request to the URL for each new version. If you set a `secret`, strata signs the \
-             body, so that the receiver can verify the sender.",
-        )
-        .input(Input::Body(&[
-            fields::DATASET_ID,
-            Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
-                .about("The http or https URL of the receiver."),
-            Field::optional("secret", FieldKind::Text, || json!("a secret"))
-                .about("The secret with which strata signs the payload. strata never shows the secret."),
-        ]))
-        .answer(DONE)
-        .errors(&[404]);
+static REGISTER: Endpoint = Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, || post(register))
+    .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
+    .description(
+        "strata sends a POST request to the URL for each new version. If you set a `secret`, strata signs the \
+         body, so that the receiver can verify the sender.",
+    )
+    .input(Input::Body(&[
+        fields::DATASET_ID,
+        Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
+            .about("The http or https URL of the receiver."),
+        Field::optional("secret", FieldKind::Text, || json!("a secret"))
+            .about("The secret with which strata signs the payload. strata never shows the secret."),
+    ]))
+    .answer(DONE)
+    .errors(&[404]);
 
 async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     let id = fields.dataset_id()?;
@@ -43,7 +42,7 @@ async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) 
 }
 
 static DELETE: Endpoint =
-    Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, |method| on(method, delete))
+    Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, || routing::delete(delete))
         .summary("Deletes the webhook of a dataset")
         .description(
             "Deleting the webhook stops all deliveries, including pending ones. The list of past deliveries remains \
@@ -58,7 +57,7 @@ async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) ->
     Ok(Json(Done::OK))
 }
 
-static VIEW: Endpoint = Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
+static VIEW: Endpoint = Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, || get(view))
     .summary("Returns the webhook of a dataset, if there is one")
     .description("The response contains the time and status of the last delivery, but never the secret.")
     .input(Input::Query(&[fields::DATASET_ID]))

@@ -1,4 +1,4 @@
-//! The tools that list datasets: the caller's, and the public ones that their owners list.
+//! The tools that list the datasets of the caller, and public datasets.
 
 use axum::http::HeaderMap;
 use serde::Serialize;
@@ -18,14 +18,13 @@ use crate::management::listings::ListedDataset;
 use crate::management::records::time;
 use crate::read::rate;
 
-/// Datasets in a page, unless asked otherwise, and at most.
+/// The default and the maximum size of a page.
 const LISTED: u32 = 50;
-const MOST_LISTED: u32 = limits::TOOL_LISTED_DATASETS as u32;
+const MAX_LISTED: u32 = limits::TOOL_LISTED_DATASETS as u32;
 
-/// Most bytes of a page: sources may be long.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
-/// More than the names and the braces around the datasets of a page.
+/// More than the JSON around the datasets of a page.
 const AROUND_BYTES: usize = 100;
 
 pub(super) const LIST_DATASETS: Tool = Tool {
@@ -37,7 +36,7 @@ pub(super) const LIST_DATASETS: Tool = Tool {
     arguments: || {
         vec![
             ("after", schemas::positive("Only datasets with a greater dataset_id")),
-            ("limit", schemas::at_most(MOST_LISTED, LISTED, "Maximum number of datasets")),
+            ("limit", schemas::at_most(MAX_LISTED, LISTED, "Maximum number of datasets")),
         ]
     },
     required: &[],
@@ -55,7 +54,7 @@ pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
         vec![
             ("q", schemas::text("Text in the name or description")),
             ("after", schemas::positive("Only datasets with a greater dataset_id")),
-            ("limit", schemas::at_most(MOST_LISTED, LISTED, "Maximum number of datasets")),
+            ("limit", schemas::at_most(MAX_LISTED, LISTED, "Maximum number of datasets")),
         ]
     },
     required: &[],
@@ -70,7 +69,7 @@ struct Page<T> {
     next_after: Option<u64>,
 }
 
-/// The dataset as the scope lets its caller see it.
+/// The dataset as a caller with this scope can see it.
 fn listed(dataset: &Dataset, scope: Scope) -> Value {
     let source = dataset.source.to_string();
     json!({
@@ -95,7 +94,7 @@ fn listed(dataset: &Dataset, scope: Scope) -> Value {
 
 async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
     let (after, limit) = page(&arguments)?;
-    // One more tells whether there are more.
+    // One more shows whether there is another page.
     let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
     page_of(found, limit, |dataset| (dataset.id, listed(dataset, caller.scope)))
 }
@@ -109,9 +108,8 @@ async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
     page_of(found, limit, |listing| (listing.dataset.id, ListedDataset::from(listing)))
 }
 
-/// The records of the first of the datasets, at most `limit` and as many as a result may hold, and the id of the last
-/// one where there are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to
-/// its end.
+/// A page of up to `limit` records, and the ID of the last one if there are more. If descriptions are long, the page is
+/// shorter, so that every caller can read all pages.
 fn page_of<T, R: Serialize>(found: Vec<T>, limit: u32, record: impl Fn(&T) -> (DatasetId, R)) -> ToolResult {
     let mut bytes = AROUND_BYTES;
     let fits = |(_, dataset): &(DatasetId, R)| {
@@ -127,7 +125,7 @@ fn page_of<T, R: Serialize>(found: Vec<T>, limit: u32, record: impl Fn(&T) -> (D
 fn page(arguments: &Fields) -> Result<(Option<DatasetId>, u32), CallError> {
     let after = arguments.optional_positive("after")?.map(DatasetId::new);
     let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());
-    let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MOST_LISTED);
-    let wrong = || CallError::field("limit", format!("too large; valid: 1 to {MOST_LISTED}"));
+    let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MAX_LISTED);
+    let wrong = || CallError::field("limit", format!("too large; valid: 1 to {MAX_LISTED}"));
     Ok((after, limit.ok_or_else(wrong)?))
 }

@@ -24,7 +24,7 @@ const NEXT: &str =
 const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position. The position of an \
                             entity is offset plus its index in this page. Pages with the same etag belong to the same list.";
 
-/// What to do with entities that are not those in which positions count. The etag is theirs, too.
+/// The advice for entities to which positions do not refer. The etag is valid for them, too.
 const HAS_ALTERNATE: &str = "This version has an alternate, but these entities come from the version itself. Positions \
                              in edit_alt_version refer to the alternate, so pull with alt=true before you call \
                              edit_alt_version. push_alt_version with this etag replaces the whole alternate.";
@@ -70,9 +70,8 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
                 "position": {"type": "integer", "minimum": 0},
                 "set": {"type": "object", "description": "The complete entity"},
                 "remove": {"const": true},
-                "insert": {"type": "array", "items": entity, "description": "Entities to insert before the \
-                                                                             position; at the list length, they are \
-                                                                             appended"},
+                "insert": {"type": "array", "items": entity, "description": "Entities to insert before the position; \
+                                                                             at the list length, they are appended"},
             },
             "required": ["position"],
             "additionalProperties": false,
@@ -133,15 +132,14 @@ async fn pull(caller: &Caller, arguments: Fields) -> ToolResult {
     Ok(Output(texts))
 }
 
-/// The arguments are the body of the call over HTTP. They are taken from the message as it came: a tree of values would
-/// write some numbers otherwise.
+/// The arguments are the body of the HTTP call, as slices of the message.
 async fn push(caller: &Caller, _: Fields) -> ToolResult {
     let body = stream::iter([Ok::<_, std::convert::Infallible>(body(caller))]);
     changed(edits::push(&caller.app, &caller.user, body).await?)
 }
 
 async fn edit(caller: &Caller, _: Fields) -> ToolResult {
-    // The message keeps its room until it is answered.
+    // The caller holds the reserved memory of the message.
     changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?)
 }
 
@@ -150,6 +148,5 @@ fn body(caller: &Caller) -> Bytes {
 }
 
 fn changed(answer: edits::PushAnswer) -> ToolResult {
-    // Always far shorter.
     tool::record(&Changed { answer, next: NEXT }, BYTES, INSTEAD)
 }

@@ -14,7 +14,7 @@ use strata_types::{limits, similar};
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
 use crate::management::{DiffCall, Fields};
-use crate::text::quoted;
+use crate::text::{beginning, quoted};
 
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
@@ -129,10 +129,7 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
     }
     let shown = |value: &Value| -> String {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        match text.char_indices().nth(characters) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        }
+        beginning(&text, characters)
     };
     let range = |min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
         let bound = |bound: &ValueRecord| format!("{}{}", if bound.estimated { "~" } else { "" }, shown(&bound.value));

@@ -1,5 +1,5 @@
-//! The message that a request brings, before the protocol's implementation makes a tree of values of it: a tree takes
-//! many times the memory of its text, and cannot hold all that an entity may.
+//! The message of a request without its entities. rmcp parses messages into trees of values, which use many times the
+//! memory of the JSON, and change the notation of some numbers.
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -13,10 +13,10 @@ use strata_types::limits;
 use crate::error::CallError;
 use crate::management::alternate_edits::{EDITS, with_nulls};
 
-/// Most bytes of a message besides the entities in it.
+/// The limit of a message without its entities.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
 
-/// The arguments that hold entities. A tree of values would write some of their numbers otherwise.
+/// The arguments that contain entities.
 const HEAVY: [&str; 2] = ["entities", EDITS];
 
 const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -24,16 +24,14 @@ const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
 
 pub(super) struct Message {
-    /// All of it but the entities that it pushes, and its edits of entities: null stands for them.
+    /// The message with null in place of its entities and edits.
     pub without_entities: Bytes,
     pub arguments: Option<Bytes>,
 }
 
 impl Message {
-    /// Checks all of the text, so that its parts are canonical.
-    ///
     /// # Errors
-    /// [`CallError::NotJsonText`] for what is no JSON, [`CallError::Body`] for JSON that is no message.
+    /// [`CallError::NotJsonText`] for text that is not JSON, [`CallError::Body`] for JSON that is not a message.
     pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
         strata_json::canonicalize(body, &mut message).map_err(|error| not_a_message(body, &error))?;
@@ -49,7 +47,7 @@ impl Message {
         Ok(Message { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
     }
 
-    /// The id of the message, if it calls `initialize` in a revision of the protocol that has no such method.
+    /// The ID of the message, if it calls `initialize` in a revision of the protocol without this method.
     pub(super) fn removed_initialize(&self, headers: &HeaderMap) -> Option<Value> {
         let message = &self.without_entities;
         let parsed = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
@@ -66,7 +64,7 @@ impl Message {
     }
 }
 
-/// JSON-RPC tells what is no JSON from JSON that is no message.
+/// JSON-RPC has different errors for text that is not JSON and for JSON that is not a message.
 fn not_a_message(body: &[u8], error: &DocumentError) -> CallError {
     let problem = match error {
         DocumentError::NotAnObject { .. } => EXPECTED.to_owned(),

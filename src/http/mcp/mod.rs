@@ -1,21 +1,12 @@
 //! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
 //!
-//! Every request stands alone: no session, plain JSON answers, so that any replica may answer any of them. Checks run
-//! in this order: 405; 403 for a `Host` or `Origin` that is not the service's, as the protocol demands; 401 for
-//! anything but an API token (a cookie does not do, so no page can use its visitor's); then 415, 413, 408 and the
-//! protocol's own, as errors of JSON-RPC, whose text clients show. From there on errors of a tool are its result, with
-//! the text that the same call over HTTP gets.
+//! Requests have no session, and responses are plain JSON, so any replica can handle any request. Checks run in this
+//! order: 405; 403 for a `Host` or `Origin` that is not one of the service, as the protocol requires; 401 without an
+//! API token (a cookie is not enough, so no page can use the cookie of its visitor); then 415, 413, 408, and the errors
+//! of the protocol, as JSON-RPC errors with a text. After that, an error of a tool is its result, with the text of the
+//! same call over HTTP.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | `message` | the message that comes: what the protocol's implementation gets of it |
-//! | `server` | what the protocol asks: who this is, which tools there are, calling one |
-//! | `tool` | the one list of tools, what a tool is, its result, bounded, and why it has none |
-//! | `schemas` | the JSON Schemas of arguments and results |
-//! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
-//!
-//! To add a tool, write its function and its line in `tool::TOOLS`; the table of docs/guides/ai-agents.md follows from
-//! it.
+//! To add a tool, write its function, its line in `tool::TOOLS`, and its row in docs/guides/ai-agents.md.
 
 mod datasets;
 mod edits;
@@ -62,19 +53,18 @@ pub(super) const PATH: &str = "/mcp";
 
 type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 
-/// Who calls, and the request that the call came with.
+/// The caller, and the request of the call.
 struct Caller {
     app: App,
     user: User,
     scope: Scope,
     client: Client,
-    /// The arguments of a call of a tool, as canonical text.
+    /// The arguments of a tool call as canonical JSON.
     arguments: Option<Bytes>,
     request_id: Option<RequestId>,
-    /// Of the request: tools run in tasks of their own.
+    /// The span of the request, because tools run in tasks of their own.
     span: Span,
     log_context: Option<Arc<RequestLogContext>>,
-    /// Of the message.
     _room: Option<BodyRoom>,
 }
 
@@ -86,10 +76,10 @@ fn route() -> MethodRouter<App> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        // Checked here: the hosts of this service depend on its configuration.
+        // Checked here, because the hosts depend on the configuration.
         .disable_allowed_hosts()
         .disable_allowed_origins()
-        // Bounded here.
+        // Limited here.
         .with_max_request_body_bytes(usize::MAX);
     let service = Service::new(|| Ok(server::Server), Arc::default(), config);
     let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
@@ -110,7 +100,7 @@ fn route() -> MethodRouter<App> {
     .fallback(wrong_method)
 }
 
-/// Stops pages that let their name point to this service (DNS rebinding), and pages of other origins.
+/// Rejects pages whose name resolves to this service (DNS rebinding), and pages of other origins.
 fn check_host_and_origin(app: &App, head: &Parts) -> Result<(), CallError> {
     let server = &app.config().server;
     if let Some(host) = foreign_host(head, server) {
@@ -124,14 +114,14 @@ fn check_host_and_origin(app: &App, head: &Parts) -> Result<(), CallError> {
 
 async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> {
     let user = match authorization(&head.headers) {
-        Authorization::Bearer(token) => app.sessions().user_of_token(client_ip::of(head, app), token).await?,
+        Authorization::Bearer(token) => app.sessions().user_of_token(client_ip::client(head, app), token).await?,
         Authorization::Other | Authorization::None => None,
     };
     Ok(user.ok_or(CallError::NoToken)?)
 }
 
 fn refused(error: HttpError) -> Response {
-    let (status, text) = error.told();
+    let (status, text) = error.log_and_render();
     let code = match error {
         HttpError::Call(CallError::NotJsonText { .. }) => ErrorCode::PARSE_ERROR,
         _ => ErrorCode::INVALID_REQUEST,
@@ -155,7 +145,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
         HttpError::Call(CallError::TooLarge { limit, .. }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
-    let client = client_ip::of(&head, &app);
+    let client = client_ip::client(&head, &app);
     let request_id = head.extensions.get().cloned();
     let span = Span::current();
     let log_context = request_log::current();
@@ -167,11 +157,11 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     let caller =
         Caller { app, user, scope, client, arguments: message.arguments, request_id, span, log_context, _room: room };
     head.extensions.insert(Arc::new(caller));
-    // Any JSON type has passed; the protocol's implementation takes this one.
+    // Other JSON types are accepted above, but rmcp accepts only this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
     let response = service.handle(Request::from_parts(head, Full::new(message.without_entities))).await;
-    // Some of its refusals are texts.
+    // Some errors of rmcp are plain text.
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
     match response.status() {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => Err(CallError::Body { problem: message::EXPECTED.to_owned() }.into()),

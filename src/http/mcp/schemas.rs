@@ -1,5 +1,5 @@
-//! The JSON Schemas of arguments. Those of the read parameters are the registry's. They are short: a client gives all
-//! of them to its model before the first call.
+//! The JSON Schemas of arguments, based on the registry for parameters of reads. They are short, because a client sends
+//! all of them to its model before the first call.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,8 @@ use super::tool::Tool;
 use crate::description::parameters;
 use crate::params::{Parameter, ParameterKind};
 
-/// The arguments of a tool as an object without other properties, unless the tool takes those of another tool.
+/// The arguments of a tool as an object. It has other properties only if the tool accepts the arguments of another
+/// tool.
 pub(super) fn object(tool: &Tool) -> JsonObject {
     let properties = (tool.arguments)().into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
     let others = match tool.like {
@@ -35,7 +36,7 @@ pub(super) fn whole_number(default: u64, about: &str) -> Value {
     json!({"type": "integer", "minimum": 0, "default": default, "description": about})
 }
 
-/// A boolean that is false unless given.
+/// A boolean with the default false.
 pub(super) fn flag(about: &str) -> Value {
     json!({"type": "boolean", "description": about})
 }
@@ -44,14 +45,14 @@ pub(super) fn text(about: &str) -> Value {
     json!({"type": "string", "description": about})
 }
 
-/// Which version; the active one unless given.
+/// A version with the default `active`.
 pub(super) fn selector() -> Value {
     let mut schema = version("The version");
     schema["default"] = json!("active");
     schema
 }
 
-/// A version, which must be given.
+/// A required version.
 pub(super) fn version(about: &str) -> Value {
     json!({
         "type": ["string", "integer"],
@@ -59,9 +60,8 @@ pub(super) fn version(about: &str) -> Value {
     })
 }
 
-/// A read parameter, in fewer words than the registry's, with these members in place of its own.
+/// A shorter schema of a read parameter, with these members instead of its own.
 pub(super) fn parameter(parameter: &Parameter, instead: Value) -> Value {
-    // Plain data, which always has a JSON form.
     let mut schema = serde_json::to_value(parameters::schema(parameter)).unwrap_or_else(|_| json!({}));
     shorten(&mut schema);
     shorten(&mut schema["items"]);
@@ -81,7 +81,7 @@ pub(super) fn parameter(parameter: &Parameter, instead: Value) -> Value {
     schema
 }
 
-/// Removes what tells a model nothing: the bounds of a machine's number, patterns, and that a flag is off unless given.
+/// Removes members that do not help a model: limits of integer types, patterns, and the default false.
 fn shorten(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
     for name in ["format", "maximum", "pattern"] {

@@ -1,4 +1,4 @@
-//! The protocol's methods: the server's name, the list of tools, and the call of a tool.
+//! The methods of the protocol: server information, the list of tools, and tool calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::layers::caught;
 use crate::management::Fields;
 use crate::text::quoted;
 
-/// The instructions that every client gets first, for its model.
+/// The instructions for the model of a client.
 const INSTRUCTIONS: &str = "\
 strata stores datasets: named lists of JSON entities. Every refresh of a dataset creates a new version, numbered from \
 1, which never changes and is never deleted. `active` is the version that readers get: the newest one, unless the \
@@ -45,7 +45,6 @@ type Page = Option<PaginatedRequestParams>;
 type Context = RequestContext<RoleServer>;
 type Answer<T> = Result<T, ErrorData>;
 
-/// See the module. All that a call needs comes with its request.
 pub(super) struct Server;
 
 impl ServerHandler for Server {
@@ -66,7 +65,7 @@ impl ServerHandler for Server {
         tool::find(name).map(|tool| tool.described.clone())
     }
 
-    /// Whatever has no handler here, and what has one and is not of its form.
+    /// Methods without a handler, and invalid parameters of methods with a handler.
     async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Answer<CustomResult> {
         let form = match request.method.as_str() {
             "tools/call" => Some(r#"an object with "name", a string, and optionally "arguments", an object"#),
@@ -97,7 +96,7 @@ impl ServerHandler for Server {
         Err(no_method("completion/complete"))
     }
 
-    /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.
+    /// Fails only for an unknown tool, as the protocol requires. Any other error is the result of the tool.
     async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request context is missing", None))?.clone();
@@ -110,14 +109,13 @@ impl ServerHandler for Server {
         let arguments = request.arguments.unwrap_or_default();
         let called = tokio::select! {
             called = call(named, &caller, arguments) => called,
-            // The client has left.
             () = context.ct.cancelled() => Err(ToolError::Left),
         };
         Ok(result(named.tool.name, &caller, called).into())
     }
 }
 
-/// The service declares tools and nothing else, so it has no other methods.
+/// The service declares only tools, so it has no other methods.
 fn no_method(name: &str) -> ErrorData {
     let text = format!("Unknown method {}; valid: initialize, ping, tools/list, tools/call.", quoted(name));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
@@ -127,12 +125,12 @@ fn count(tool: &'static str, outcome: &'static str) {
     metrics().tool_calls.of([tool.into(), outcome.into()]).increment(1);
 }
 
-/// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
+/// Runs a tool with the span and the log context of the request, within `server.answer_timeout_s`.
 async fn call(NamedTool { tool, argument_names, .. }: &NamedTool, caller: &Caller, given: JsonObject) -> ToolResult {
     if !caller.scope.allows(tool.scope) {
         return Err(CallError::ReadOnly.into());
     }
-    // A slip in the name of an argument must not go unnoticed.
+    // No typo in the name of an argument is ignored.
     let known = argument_names.to_vec();
     if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(ToolError::NoSuchArgument { name: name.clone(), known });
@@ -160,7 +158,7 @@ fn result(tool: &'static str, caller: &Caller, called: ToolResult) -> CallToolRe
             CallToolResult::error(Vec::new())
         }
         Err(error) => {
-            let (is_failure, mut text) = error.told();
+            let (is_failure, mut text) = error.log_and_render();
             count(tool, if is_failure { "failed" } else { "refused" });
             if let Some(id) = caller.request_id.as_ref().filter(|_| is_failure) {
                 text = id.named_in(&text);

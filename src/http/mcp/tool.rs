@@ -1,4 +1,4 @@
-//! The list of tools, the description of a tool, its result, bounded, and why it has no result.
+//! The list of tools, their descriptions, their limited results, and their errors.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,16 +18,15 @@ use crate::text::quoted;
 
 pub(super) struct Tool {
     pub name: &'static str,
-    /// What it does, in one line without a final full stop, for tables.
+    /// One line without a final full stop, also for tables.
     pub summary: &'static str,
-    /// What a model must know to use it, after the summary.
+    /// Instructions for a model, after the summary.
     pub details: &'static str,
-    /// What it needs. One that needs [`Scope::Write`] replaces what is there; once more is refused.
+    /// A tool with [`Scope::Write`] replaces data, and rejects the same call if it is repeated.
     pub scope: Scope,
     pub arguments: Arguments,
-    /// The names of the arguments that must be given.
     pub required: &'static [&'static str],
-    /// The name of a tool whose arguments it takes, too, and those arguments.
+    /// Another tool whose arguments it accepts, and these arguments.
     pub like: Option<(&'static str, Arguments)>,
     pub call: for<'a> fn(&'a Caller, Fields) -> BoxFuture<'a, ToolResult>,
 }
@@ -35,14 +34,14 @@ pub(super) struct Tool {
 pub(super) type Argument = (&'static str, Value);
 type Arguments = fn() -> Vec<Argument>;
 
-/// A tool, as the protocol describes it, and the names of all its arguments.
+/// A tool with its description for clients, and the names of all its arguments.
 pub(super) struct NamedTool {
     pub tool: Tool,
     pub described: Described,
     pub argument_names: Vec<&'static str>,
 }
 
-/// Every tool, in the order in which clients show them.
+/// All tools, in the order in which clients show them.
 pub(super) static TOOLS: LazyLock<[NamedTool; 9]> = LazyLock::new(|| {
     [
         datasets::LIST_DATASETS,
@@ -72,7 +71,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 impl Tool {
     fn described(&self) -> Described {
-        // What only reads destroys nothing, whatever else it is said to be.
         let hints = match self.scope {
             Scope::Read => ToolAnnotations::new().read_only(true).open_world(false),
             Scope::Write => {
@@ -94,7 +92,7 @@ pub(super) enum ToolError {
         name: String,
         known: Vec<&'static str>,
     },
-    /// The result would be too long; says what to do instead.
+    /// The result would be too long. `instead` is the advice.
     TooLong {
         limit_bytes: usize,
         instead: &'static str,
@@ -112,11 +110,11 @@ impl<E: Into<HttpError>> From<E> for ToolError {
 }
 
 impl ToolError {
-    /// Whether the service is to blame, and the text for the caller. What is not told is logged.
-    pub(super) fn told(&self) -> (bool, String) {
+    /// Whether the error is in the service, and the text for the caller. Logs the cause.
+    pub(super) fn log_and_render(&self) -> (bool, String) {
         match self {
             ToolError::Http(error) => {
-                let (status, text) = error.told();
+                let (status, text) = error.log_and_render();
                 (status.is_server_error(), text)
             }
             ToolError::NoSuchArgument { name, known } => {
@@ -133,11 +131,11 @@ impl ToolError {
     }
 }
 
-/// What a tool gives: texts, entities among them, to the byte. A tree of values would write some numbers otherwise, and
-/// a structured result would send every record twice, since clients without schemas need the text.
+/// The strings of a result. Entities are exact, while a tree of values would change the notation of some numbers. A
+/// structured result would send each record twice, because clients without schemas need the string.
 pub(super) struct Output(pub Vec<String>);
 
-/// A record, as the text of one JSON object. If it is too long, the error says what to do `instead`.
+/// A record as JSON.
 pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> ToolResult {
     let text = serde_json::to_string(record).map_err(|error| HttpError::Panic(error.to_string()))?;
     bounded(text, limit_bytes, instead)
@@ -150,7 +148,6 @@ pub(super) fn bounded(text: String, limit_bytes: usize, instead: &'static str) -
     Ok(Output(vec![text]))
 }
 
-/// A body as one text.
 pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static str) -> Result<String, ToolError> {
     let too_long = ToolError::TooLong { limit_bytes, instead };
     let mut parts = match body {

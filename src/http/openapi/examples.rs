@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::description::JSON;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Example {
@@ -42,14 +44,8 @@ fn examples_of(operation: &str) -> impl Iterator<Item = &'static Example> {
     examples().iter().filter(move |example| example.operation == operation)
 }
 
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum ResponseKind {
-    Json,
-    Text,
-}
-
-/// An example of a response of this kind.
-pub(super) fn response(operation: &str, kind: ResponseKind) -> Option<&'static Value> {
-    let is_text = kind == ResponseKind::Text;
+/// An example of a response of this content type.
+pub(super) fn response(operation: &str, media: &str) -> Option<&'static Value> {
+    let is_text = media != JSON;
     examples_of(operation).filter_map(|example| example.response.as_ref()).find(|value| value.is_string() == is_text)
 }

@@ -1,12 +1,5 @@
 //! `GET /openapi.json`: the service described in OpenAPI 3.1, for generators of clients and for tools.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | `operations` | endpoints as operations, as each `Endpoint` says |
-//! | `reference` | the document as pages for people |
-//! | `examples` | requests and their responses, for the document and the pages |
-//! | `schemas` | the schemas of fields and bodies |
-//!
 //! The read endpoint describes itself (`http::read`): its path is not its route, and its parameters are a registry.
 //!
 //! The document depends on nothing but the build, so it is made once.
@@ -16,23 +9,20 @@ mod operations;
 pub mod reference;
 mod schemas;
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::on;
+use axum::routing::get;
 use sha2::{Digest, Sha256};
 use strata_encode::{ContentCoding, compress};
 use strata_types::similar;
-use utoipa::openapi::{
-    ContactBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type,
-};
+use utoipa::openapi::{ContactBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, Server};
 
 use super::description::headers::{CACHING, CORS};
-use super::description::{headers, responses, typed};
+use super::description::{JSON, headers, responses};
 use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::error::HttpError;
 use super::headers::caching;
@@ -40,22 +30,18 @@ use super::{health, management, mcp, metrics, read};
 use crate::headers::content_encoding;
 
 pub(super) static DOCUMENT: Endpoint =
-    Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, |method| on(method, openapi))
+    Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, || get(openapi))
         .summary("Returns this OpenAPI document")
         .description(
             "You can generate a client from this document. The document changes only when the server is upgraded, so \
-             you can cache it.",
+         you can cache it.",
         )
         .callers(Callers::Anybody)
         .answer(Answer {
             headers: &[CORS, CACHING, &["Content-Encoding"]],
             not_modified: Some("`If-None-Match` matches the current document."),
-            ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
+            ..Answer::new("An OpenAPI 3.1 document.", &[JSON])
         });
-
-fn any_object() -> Content {
-    ContentBuilder::new().schema(Some(typed(Type::Object).build())).build()
-}
 
 /// Every endpoint of the document but the read endpoint.
 fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
@@ -111,20 +97,9 @@ static RENDERED: LazyLock<Result<[Rendered; ContentCoding::ALL.len()], String>> 
     Ok([identity?, gzip?, brotli?, zstd?])
 });
 
-/// By path: the methods that it takes, as the header `Allow` has them.
-static METHODS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let methods = |item: &PathItem| {
-        // What takes GET takes HEAD.
-        let methods = [(&item.get, "GET,HEAD"), (&item.post, "POST"), (&item.put, "PUT"), (&item.delete, "DELETE")];
-        let methods = methods.into_iter().filter_map(|(operation, method)| operation.is_some().then_some(method));
-        methods.collect::<Vec<_>>().join(",")
-    };
-    document().paths.paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect()
-});
-
-/// The methods that a path of the document takes, by the pattern of its route, as the header `Allow` has them.
+/// The methods of a route of the document, as the header `Allow` lists them.
 pub(super) fn methods_of(pattern: &str) -> Option<&'static str> {
-    METHODS.get(pattern).map(String::as_str)
+    endpoints().find(|endpoint| endpoint.path == pattern).map(Endpoint::allowed)
 }
 
 /// The path of the document, or of the tools for agents, that is most like an unknown one, if one is close.
@@ -145,7 +120,7 @@ async fn openapi(headers: HeaderMap) -> Response {
         true => (StatusCode::NOT_MODIFIED, Body::new(caching::NoBody)).into_response(),
         false => {
             let mut response = bytes.clone().into_response();
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
             content_encoding::describe(coding, response.headers_mut());
             response
         }

@@ -5,10 +5,10 @@ use strata_types::dataset::DatasetName;
 use strata_types::index::INDEX_PATHS;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
-use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
+use utoipa::openapi::{ArrayBuilder, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
 use super::examples::Example;
-use crate::description::typed;
+use crate::description::{JSON, bytes, typed};
 use crate::endpoint::{Field, FieldKind, Need};
 
 /// Texts that are stored, as a pattern.
@@ -32,7 +32,7 @@ pub(super) fn body(fields: &[Field], or_document: bool, example: Option<&Example
     }
     let example = example.and_then(|example| example.body.clone());
     let json = ContentBuilder::new().schema(Some(object.build())).example(example).build();
-    let body = RequestBodyBuilder::new().content("application/json", json);
+    let body = RequestBodyBuilder::new().content(JSON, json);
     match or_document {
         false => body.required(Some(Required::True)).build(),
         // Documents as bytes alone: generators of clients know no content type such as `text/csv` for a body.
@@ -41,7 +41,7 @@ pub(super) fn body(fields: &[Field], or_document: bool, example: Option<&Example
                 "JSON, or a compressed or uncompressed document in any source format. Send a document as \
                  `application/octet-stream`, or with the content type of its format.",
             ))
-            .content("application/octet-stream", document())
+            .content("application/octet-stream", bytes())
             .required(Some(Required::False))
             .build(),
     }
@@ -79,12 +79,6 @@ fn with_example(schema: RefOr<Schema>, example: Value) -> RefOr<Schema> {
         _ => {}
     }
     schema.into()
-}
-
-fn document() -> Content {
-    let format = SchemaFormat::Custom("binary".to_owned());
-    let bytes = typed(Type::String).format(Some(format));
-    ContentBuilder::new().schema(Some(bytes.build())).build()
 }
 
 /// How a version is named outside of URLs of reads.

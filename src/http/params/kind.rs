@@ -1,5 +1,4 @@
-//! The kinds of values that parameters take: one word for each in tables, and the JSON values that stand for them in
-//! the OpenAPI document.
+//! The kinds of parameter values, with their names in tables and their JSON values in the OpenAPI document.
 
 use std::borrow::Cow;
 
@@ -19,7 +18,7 @@ pub enum ParameterKind {
 }
 
 impl ParameterKind {
-    /// The words for tables, those of docs/reference/query-semantics.md, Parameters.
+    /// As in docs/reference/query-semantics.md, Parameters.
     pub fn text(self) -> Cow<'static, str> {
         match self {
             ParameterKind::Boolean => "boolean".into(),
@@ -32,8 +31,8 @@ impl ParameterKind {
         }
     }
 
-    /// A value, decoded as from a URL, as the JSON value that stands for it; of a list, for one of its items. `None`
-    /// for words that are no value of this kind ("all", for a number).
+    /// The JSON value of a decoded value, or of an item of a list. `None` for text that is not a value ("all" for a
+    /// number).
     pub fn json(self, text: &str) -> Option<Value> {
         match self {
             ParameterKind::Boolean => text.parse().ok().map(Value::Bool),
@@ -45,7 +44,7 @@ impl ParameterKind {
         }
     }
 
-    /// A regular expression (ECMA-262) that the values of this kind match and others do not, if there is one.
+    /// A regular expression (ECMA-262) that matches exactly the values of this kind.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
             ParameterKind::Boolean
@@ -57,22 +56,5 @@ impl ParameterKind {
             ParameterKind::PathValue => Some(r"^([^:\\]|\\[\s\S])+:"),
             ParameterKind::Sort => Some(r"^([\s\S]+:(asc|desc)|[^:]+)$"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn texts_stand_for_json_values() {
-        assert_eq!(ParameterKind::Boolean.json("true"), Some(json!(true)));
-        assert_eq!(ParameterKind::WholeNumber.json("18446744073709551615"), Some(json!(u64::MAX)));
-        assert_eq!(ParameterKind::WholeNumber.json("all"), None);
-        assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("and"), Some(json!("and")));
-        assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("none"), None);
-        assert_eq!(ParameterKind::PathValue.json("a:b,c"), Some(json!("a:b,c")));
     }
 }

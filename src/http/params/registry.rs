@@ -1,14 +1,13 @@
-//! The one list of parameters, and how a query string becomes a `ReadRequest`.
+//! The list of parameters, and the parser of query strings (docs/reference/query-semantics.md, Parameters).
 //!
-//! For each pair of the query string, in its order:
-//! 1. decode the name and the value (`decode`); bytes that are not UTF-8 are an error, of unknown parameters too;
-//! 2. look the name up, exactly; an unknown one is noted once and ignored;
-//! 3. refuse a second value for a parameter that takes one;
-//! 4. let the parameter write its value into the request.
+//! For each pair of the query string, in order:
+//! 1. Decode the name and the value (`decode`). Bytes that are not UTF-8 are an error, even in unknown parameters.
+//! 2. Look up the exact name. An unknown name is recorded once and ignored.
+//! 3. Reject a second value of a parameter that cannot be repeated.
+//! 4. Let the parameter write its value into the request.
 //!
-//! The first error ends the parsing. At last unknown names are refused where the request is strict, and the filters,
-//! paths and keywords are counted: each costs work per entity.
-//! Rules: docs/reference/query-semantics.md, Parameters.
+//! The first error ends the parsing. Finally, strict requests with unknown names are rejected, and so are requests with
+//! too many filters, paths, and keywords, because each costs work per entity.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -25,8 +24,8 @@ use crate::error::HttpError;
 use crate::text::{quoted, shown};
 use crate::values::integer;
 
-/// Every parameter of the read endpoint, in the order of docs/reference/query-semantics.md, Steps; what selects or
-/// shapes the whole response comes last. Documentation lists them in this order; the order in a URL does not matter.
+/// All parameters in the order of docs/reference/query-semantics.md, Steps, followed by those of the whole response.
+/// The documentation has this order. The order in a URL does not matter.
 pub static PARAMETERS: [Parameter; 27] = [
     result::INCLUDE_SOURCE,
     result::DENULL,
@@ -57,14 +56,13 @@ pub static PARAMETERS: [Parameter; 27] = [
     result::STRICT,
 ];
 
-/// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
-/// the refusal has a text.
+/// Less than the limit of hyper (65,534 bytes for the whole target), so that the error has a text.
 pub const QUERY_BYTES_LIMIT: usize = limits::QUERY_BYTES;
 
-/// Most items of one request, over all parameters that may repeat: filters, paths in lists, and keywords.
+/// Filters, listed paths, and keywords of a request.
 pub const ITEMS_LIMIT: usize = limits::ITEMS;
 
-/// Why a query string is not a read request. The text names the parameter, the value and what would be valid.
+/// The text contains the parameter, the value, and the valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     #[error("the query string is {bytes} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes")]
@@ -77,7 +75,7 @@ pub enum ParameterError {
     GivenTwice { name: &'static str, value: String },
     #[error("parameter {name}: {} {}; valid: {}", quoted(.value), .reason.problem, .reason.valid)]
     Invalid { name: &'static str, value: String, reason: InvalidValue },
-    /// A parameter refused its value, which is JSON and no string.
+    /// An invalid JSON value that is not a string.
     #[error("parameter {name}: {} {}; valid: {}", shown(.value), .reason.problem, .reason.valid)]
     InvalidJson { name: &'static str, value: String, reason: InvalidValue },
     #[error(
@@ -95,8 +93,7 @@ pub enum ParameterError {
 }
 
 impl ParameterError {
-    /// The refusal of a value that was sent as this JSON.
-    fn of_json(self, sent: Option<&Value>) -> ParameterError {
+    fn for_json(self, sent: Option<&Value>) -> ParameterError {
         match (self, sent) {
             (ParameterError::Invalid { name, reason, .. }, Some(sent)) if !sent.is_string() => {
                 ParameterError::InvalidJson { name, value: sent.to_string(), reason }
@@ -123,15 +120,14 @@ impl From<UnknownParameter> for IgnoredParameter {
     }
 }
 
-/// Parses the part of a URL after `?` (`None` when there is none).
+/// Parses the part of a URL after `?` in one pass.
 ///
-/// Returns the request, with defaults for what was not given, and the names of the parameters that were ignored: in
-/// the order of their first appearance, each once, the empty name left out. Costs one pass over the string.
+/// Returns the request, and the distinct names of ignored parameters in order, without the empty name.
 pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
     parse_beside(query, &[])
 }
 
-/// As [`parse`], beside parameters of an operation's own, which are left to it.
+/// Like [`parse`], but skips the parameters of an operation.
 pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
     let query = query.unwrap_or_default();
     if query.len() > QUERY_BYTES_LIMIT {
@@ -167,7 +163,7 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
     }
 }
 
-/// The paths that the valid values of a query string name, in its order, each with the parameter.
+/// The paths in the valid values of a query string, in order, each with its parameter.
 pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
     let mut paths = Vec::new();
     for pair in decode::pairs(query) {
@@ -181,34 +177,21 @@ pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
     paths
 }
 
-/// The query string with another `offset`: all else stands where it stood, as it was written.
+/// The query string with another `offset`: all other pairs stay where they were, as they were written.
 pub fn with_offset(query: &str, offset: u64) -> String {
+    let own = format!("{}={offset}", result::OFFSET.name);
     let is_offset =
-        |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_some_and(|name| name == result::OFFSET.name);
-    let own = [result::OFFSET.name, "=", &offset.to_string()].concat();
-    let mut written = String::with_capacity(query.len() + own.len() + 1);
-    let mut add = |text: &str| {
-        if !written.is_empty() {
-            written.push('&');
-        }
-        written.push_str(text);
-    };
-    let mut replaced = false;
-    for (pair, text) in decode::pairs(query).zip(query.split('&').filter(|text| !text.is_empty())) {
-        let is_it = is_offset(&pair);
-        replaced |= is_it;
-        add(if is_it { &own } else { text });
+        |pair: &str| decode::pairs(pair).any(|pair| decode::decode(pair.name).as_deref() == Some(result::OFFSET.name));
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut pairs: Vec<&str> = pairs.map(|pair| if is_offset(pair) { &own } else { pair }).collect();
+    if !pairs.contains(&own.as_str()) {
+        pairs.push(&own);
     }
-    if !replaced {
-        add(&own);
-    }
-    written
+    pairs.join("&")
 }
 
-/// Parses parameters that are given as JSON, each under its name: a boolean, a number or a text as its kind has it, an
-/// array of them where it may repeat, null where it is not given. Other members are left to the caller.
-///
-/// As long, all together, as a query string may be, and otherwise as [`parse`].
+/// Parses parameters from JSON members: a value of the parameter's kind, an array if it can be repeated, or null if it
+/// is not set. Other members are ignored. All values together have the limit of a query string.
 pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, ParameterError> {
     let mut given = Vec::new();
     for (index, parameter) in PARAMETERS.iter().enumerate() {
@@ -232,12 +215,12 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
     }
     let mut values = Values::default();
     for (index, sent, text) in given {
-        values.apply(index, text.into()).map_err(|error| error.of_json(Some(sent)))?;
+        values.apply(index, text.into()).map_err(|error| error.for_json(Some(sent)))?;
     }
-    values.finish().map_err(|error| error.of_json(members.get(result::SEED.name)))
+    values.finish().map_err(|error| error.for_json(members.get(result::SEED.name)))
 }
 
-/// A scalar as it would stand in a URL.
+/// A scalar as in a URL.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -255,7 +238,7 @@ struct Values {
 }
 
 impl Values {
-    /// Takes a value for the parameter of this place in [`PARAMETERS`].
+    /// Applies a value to the parameter at this index of [`PARAMETERS`].
     fn apply(&mut self, index: usize, value: Cow<'_, str>) -> Result<(), ParameterError> {
         let parameter = &PARAMETERS[index];
         if self.given[index] && parameter.repetition == Repetition::Single {
@@ -284,7 +267,6 @@ fn items(request: &ReadRequest) -> usize {
     paths + conditions + request.keywords.len()
 }
 
-/// The parameter that a misspelt name may stand for, as part of a sentence.
 fn meant(name: &str) -> String {
     similar::suggestion(name, names())
 }
@@ -297,7 +279,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     PARAMETERS.iter().map(|parameter| parameter.name)
 }
 
-/// A name as it stands when it is one of ours, and in quotation marks when it can be anything.
+/// A name without quotation marks if it is the name of a parameter.
 fn bare(name: &str) -> String {
-    if names().any(|known| known == name) { name.to_owned() } else { quoted(name).to_string() }
+    if names().any(|known| known == name) { name.to_owned() } else { quoted(name) }
 }

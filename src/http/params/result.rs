@@ -8,8 +8,6 @@ pub(super) const SORT: Parameter = Parameter {
     name: "sort",
     kind: ParameterKind::Sort,
     default_text: "none",
-    summary: "Sorts by one top-level field: numbers, then strings, false, true; null, missing, and nested values come \
-              last",
     documentation: "Sorts the entities by one top-level field. The default direction is ascending: numbers by value, \
          then strings by code point, then false, then true. Descending order is the exact reverse. Entities in which \
          the field is null, missing, an object, or an array come last in both directions. The sort is stable. The last \
@@ -39,7 +37,6 @@ pub(super) const SAMPLE: Parameter = Parameter {
     name: "sample",
     kind: ParameterKind::WholeNumber,
     default_text: "none",
-    summary: "Returns N random entities, without repetition, in random order",
     documentation: "Returns N random entities from the result of the earlier steps, in random order and without \
          repetition. If there are fewer than N, strata returns all of them. Every selection is equally likely, and the \
          random number generator is cryptographically secure. Each request draws a new sample unless you set `seed`. \
@@ -51,7 +48,6 @@ pub(super) const SAMPLE: Parameter = Parameter {
 
 pub(super) const SEED: Parameter = Parameter {
     name: "seed",
-    summary: "Makes `sample` return the same entities each time; returns 400 without `sample`",
     documentation: "Makes `sample` reproducible, so that you can page through, cache, and cite a sample. The sample \
          depends only on the version file, the values of `sample` and `seed`, and the steps up to `dedup`. It is the \
          same on every node and after a restart. If the `ETag` of the response changes, the sample might have changed, \
@@ -64,7 +60,6 @@ pub(super) const SEED: Parameter = Parameter {
 pub(super) const OFFSET: Parameter = Parameter {
     name: "offset",
     default_text: "0",
-    summary: "Skips the first N entities",
     documentation: "Skips the first N entities in the result of the earlier steps. If the offset is past the end, the \
          result is empty. This step runs before `limit`.",
     example: Some("2"),
@@ -75,7 +70,6 @@ pub(super) const OFFSET: Parameter = Parameter {
 pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
     default_text: "all",
-    summary: "Returns at most N entities",
     documentation: "Returns at most N entities after `offset`. `limit=0` is valid and returns an empty result.",
     example: Some("5"),
     apply: |value, request| value::whole_number(value).map(|value| request.limit = Some(value)),
@@ -86,7 +80,6 @@ pub(super) const FORMAT: Parameter = Parameter {
     name: "format",
     kind: ParameterKind::OneOf(&Format::NAMES),
     default_text: "json",
-    summary: "Response format",
     documentation: "The format of the response. `json` is an array of entities, `jsonl` is one compact entity per \
          line, and `xml` contains one `entity` element per entity. `csv`, `tsv`, and `parquet` are tables of flattened \
          entities, which strata returns as file downloads. The columns are the fields of the entities in the response. \
@@ -103,7 +96,6 @@ pub(super) const FORMAT: Parameter = Parameter {
 pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     name: "include_source",
     default_text: "true",
-    summary: "`false` removes the top-level `_source`",
     documentation: "If `false`, strata removes the top-level `_source` from every entity before any other step, so \
          later steps cannot find it. A nested `_source` remains. If you set `keep_field`, strata keeps `_source` only \
          if you list it there.",
@@ -115,7 +107,6 @@ pub(super) const DENULL: Parameter = Parameter {
     name: "denull",
     kind: ParameterKind::Boolean,
     default_text: "false",
-    summary: "Removes nulls and empty strings at every depth, and arrays that become empty",
     documentation: "Removes nulls and empty strings from objects and arrays at every depth. strata also removes arrays \
          that become empty, starting with the innermost. Arrays that were already empty remain, and so do objects that \
          become empty. The number of entities does not change.",
@@ -126,8 +117,6 @@ pub(super) const DENULL: Parameter = Parameter {
 
 pub(super) const DEDUP: Parameter = Parameter {
     name: "dedup",
-    summary: "Keeps only the first of several equal entities; without `dedup_key`, compares all fields except \
-              `_source`",
     documentation: "After sorting, keeps only the first entity of each group of equal entities. strata compares \
          entities as JSON values, without the top-level `_source`. The order of keys and the notation of numbers (`1` \
          or `1.0`) do not matter. Strings must match exactly, and null differs from a missing field. To compare only \
@@ -138,7 +127,6 @@ pub(super) const DEDUP: Parameter = Parameter {
 
 pub(super) const FLATTEN: Parameter = Parameter {
     name: "flatten",
-    summary: "Turns nested objects into `parent.field` keys; always on for csv, tsv, and parquet",
     documentation: "Flattens entities. The fields of an object become `parent.field`, and an empty object leaves no \
          key. An array whose elements are all objects becomes `parent_0_field`, `parent_1_field`, and so on. Any other \
          array becomes a string that contains the array as compact JSON. This step runs last, so filters, `sort`, and \
@@ -150,7 +138,6 @@ pub(super) const FLATTEN: Parameter = Parameter {
 pub(super) const PRETTY: Parameter = Parameter {
     name: "pretty",
     default_text: "true",
-    summary: "Indents JSON; `false` returns compact JSON on a single line; no effect on other formats",
     documentation: "Indents JSON by two spaces. `false` returns compact JSON on a single line. This parameter has no \
          effect on other formats.",
     apply: |value, request| value::boolean(value).map(|value| request.pretty = value),
@@ -159,7 +146,6 @@ pub(super) const PRETTY: Parameter = Parameter {
 
 pub(super) const COUNT: Parameter = Parameter {
     name: "count",
-    summary: "Returns only `{\"count\":…,\"dataset_id\":…,\"version\":…,\"alt\":…}`",
     documentation: "Returns a JSON object with the fields `count`, `dataset_id`, `version`, and `alt` instead of the \
          entities. `count` is the number of entities that the same request would otherwise return, so `offset` and \
          `limit` apply. The response is always JSON, regardless of `format`.",
@@ -169,7 +155,6 @@ pub(super) const COUNT: Parameter = Parameter {
 
 pub(super) const ALT: Parameter = Parameter {
     name: "alt",
-    summary: "Returns the version's alternate; same as the path suffix `/alt/`",
     documentation: "Returns the alternate of the requested version, or 404 if the version has none. The path suffix \
          `/alt/` has the same effect and overrides `alt=false`.",
     apply: |value, request| value::boolean(value).map(|value| request.alt = value),
@@ -178,7 +163,6 @@ pub(super) const ALT: Parameter = Parameter {
 
 pub(super) const STRICT: Parameter = Parameter {
     name: "strict",
-    summary: "Returns 400 for unknown parameters and for fields that no entity has",
     documentation: "Returns 400 if the request contains an unknown parameter or path. A path in a filter, `sort`, \
          `keep_field`, `drop_field`, or `dedup_key` is unknown if no entity of the version has it. It is also unknown \
          if `include_source`, `denull`, `keep_field`, or `drop_field` has removed it from every entity. The error \
@@ -191,7 +175,6 @@ pub(super) const STRICT: Parameter = Parameter {
 
 pub(super) const TOTAL: Parameter = Parameter {
     name: "total",
-    summary: "Returns the total number of matching entities in `X-Total-Matches`, regardless of the page",
     documentation: "Returns the number of matching entities in the header `X-Total-Matches`. strata counts them after \
          `dedup`, but before `sample`, `offset`, and `limit`. The response body does not change. You can also use \
          `total` with `count`. If strata cannot derive the number from the page, it counts the matches once and caches \
@@ -202,7 +185,6 @@ pub(super) const TOTAL: Parameter = Parameter {
 
 pub(super) const TYPED: Parameter = Parameter {
     name: "typed",
-    summary: "Assigns types to parquet columns: BOOLEAN, INT64, DOUBLE, or text; no effect on other formats",
     documentation: "With `format=parquet`, assigns a type to each column, based on the column's values in the \
          response. Nulls are ignored. A column is BOOLEAN if all values are booleans, and INT64 if all are 64-bit \
          integers (`1.0` is not an integer). A column is DOUBLE if all values are numbers that fit a double. Numbers \
@@ -212,109 +194,3 @@ pub(super) const TYPED: Parameter = Parameter {
     apply: |value, request| value::boolean(value).map(|value| request.typed = value),
     ..DENULL
 };
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::applied;
-    use super::*;
-    use strata_types::request::ReadRequest;
-
-    #[test]
-    fn takes_a_field_and_a_direction() {
-        for (value, field, descending) in [
-            ("price", "price", false),
-            ("price:asc", "price", false),
-            ("price:desc", "price", true),
-            ("a.b:desc", "a.b", true),
-            (r"a\:b:asc", r"a\:b", false),
-            ("a::desc", "a:", true),
-            ("::asc", ":", false),
-            ("asc", "asc", false),
-            (" a :asc", " a ", false),
-        ] {
-            let sort = Some(Sort { field: field.to_owned(), descending });
-            assert_eq!(applied(&SORT, &[value]), ReadRequest { sort, ..ReadRequest::default() }, "{value}");
-        }
-    }
-
-    #[test]
-    fn refuses_an_empty_field_and_any_other_direction() {
-        for value in ["", ":asc", ":desc"] {
-            assert_eq!(sort(value).map_err(|refused| refused.problem), Err("has no field name".into()), "{value}");
-        }
-        for value in ["a:", "a:b", "a:ASC", "a:asc ", "a: asc", "a:asc:", ":", ":up", "url:http://x"] {
-            let refused = sort(value).expect_err(value);
-            assert_eq!(refused.problem, "has an unknown direction", "{value}");
-        }
-    }
-
-    #[test]
-    fn takes_whole_numbers() {
-        for (value, offset) in [("0", 0), ("250", 250), ("18446744073709551615", u64::MAX)] {
-            let mut request = ReadRequest::default();
-            for parameter in [SAMPLE, OFFSET, LIMIT] {
-                assert_eq!((parameter.apply)(value, &mut request), Ok(()));
-            }
-            let expected = ReadRequest { sample: Some(offset), offset, limit: Some(offset), ..ReadRequest::default() };
-            assert_eq!(request, expected);
-        }
-    }
-
-    #[test]
-    fn refuses_everything_else() {
-        for parameter in [SAMPLE, OFFSET, LIMIT] {
-            let problem =
-                |value| (parameter.apply)(value, &mut ReadRequest::default()).map_err(|reason| reason.problem);
-            for value in ["", "-1", "+1", " 1", "1 ", "1.0", "1e2", "0x10", "ten", "\u{661}"] {
-                assert_eq!(problem(value), Err("is not a whole number".into()), "{value:?}");
-            }
-            assert_eq!(problem("18446744073709551616"), Err("is too large".into()));
-        }
-    }
-
-    #[test]
-    fn takes_every_format_by_its_name() {
-        for format in Format::ALL {
-            assert_eq!(applied(&FORMAT, &[format.name()]), ReadRequest { format, ..ReadRequest::default() });
-        }
-        assert_eq!(FORMAT.default_text, ReadRequest::default().format.name());
-    }
-
-    #[test]
-    fn names_are_exact() {
-        for value in ["JSON", "Jsonl", " json", "yaml", ""] {
-            let refused = (FORMAT.apply)(value, &mut ReadRequest::default()).expect_err(value);
-            assert!(Format::ALL.iter().all(|format| refused.valid.contains(format.name())), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn each_sets_its_own() {
-        type Field = fn(&ReadRequest) -> bool;
-        let read: [(Parameter, Field); 10] = [
-            (INCLUDE_SOURCE, |request| request.include_source),
-            (DENULL, |request| request.denull),
-            (DEDUP, |request| request.dedup),
-            (FLATTEN, |request| request.flatten),
-            (PRETTY, |request| request.pretty),
-            (COUNT, |request| request.count),
-            (ALT, |request| request.alt),
-            (STRICT, |request| request.strict),
-            (TOTAL, |request| request.total),
-            (TYPED, |request| request.typed),
-        ];
-        for (parameter, field) in &read {
-            let name = parameter.name;
-            let default = ReadRequest::default();
-            assert_eq!(field(&default).to_string(), parameter.default_text, "{name}");
-            for value in [!field(&default), field(&default)] {
-                let request = applied(parameter, &[&value.to_string()]);
-                assert_eq!(field(&request), value, "{name}");
-                // And nothing else.
-                let changed = read.iter().filter(|(_, other)| other(&request) != other(&default)).count();
-                assert_eq!(changed, usize::from(value != field(&default)), "{name}");
-            }
-            assert!((parameter.apply)("yes", &mut ReadRequest::default()).is_err(), "{name}");
-        }
-    }
-}

@@ -8,7 +8,6 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
     name: "keep_field",
     kind: ParameterKind::Paths,
     default_text: "none",
-    summary: "Keeps only the listed fields; `a.b` keeps only `b` in `a`",
     documentation: "Keeps only the listed fields, in their original order. `a.b` keeps `a` with only its field `b`, \
          and `a,a.b` keeps all of `a`. If a path leads through an array, strata applies the path to every object in \
          the array, at any depth, and removes scalars from the array. `_source` is kept only if you list it. Later \
@@ -22,7 +21,6 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
 
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
-    summary: "Removes the listed fields; `a.b` removes `b` from the object `a`, or from each object in the array `a`",
     documentation: "Removes the listed fields from every entity. `a.b` removes `b` from the object `a`. If `a` is an \
          array, `a.b` removes `b` from each element. A parent that becomes empty remains. This step runs after \
          `keep_field` and before `filter`, `keywords`, `sort`, and `dedup`, so these steps cannot find the removed \
@@ -35,7 +33,6 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
 
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
-    summary: "With `dedup=true`, compares only these fields",
     documentation: "With `dedup=true`, strata compares only the values at these paths, which can include `_source`. A \
          missing field equals only another missing field, and an array is compared as a whole. Without `dedup=true`, \
          this parameter has no effect. To write a literal dot, comma, or backslash in a path, use `\\.`, `\\,`, or \
@@ -49,8 +46,6 @@ pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
     kind: ParameterKind::PathValue,
     default_text: "none",
-    summary: "Matches the value exactly, ignoring case; dot notation for nested fields; searches array elements; all \
-              filters must match",
     documentation: "Keeps the entities in which any value at the path equals the specified value, ignoring case. \
          Numbers are also compared as numbers (`10` matches `10.0`), and `null` matches null. `a.b` stands for the \
          field `b` of the object `a`. If `a` is an array, `a.b` stands for the field `b` of each element. The first \
@@ -64,8 +59,6 @@ pub(super) const FILTER: Parameter = Parameter {
 
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
-    summary: "Matches a substring, ignoring case; dot notation for nested fields; searches array elements; all filters \
-              must match",
     documentation: "Keeps the entities in which the text of any value at the path contains the specified value, \
          ignoring case. Null has no text. An empty value matches every scalar except null. `a.b` stands for the field \
          `b` of the object `a`. If `a` is an array, `a.b` stands for the field `b` of each element. The first \
@@ -77,17 +70,11 @@ pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     ..FILTER
 };
 
-/// One of the four ranges: its bound, how it compares in words, and an example.
+/// A range filter: its bound, its comparison in words, and an example.
 macro_rules! range {
     ($bound:ident, $words:literal, $example:literal) => {
         Parameter {
             name: RangeBound::$bound.parameter(),
-            summary: concat!(
-                "Matches numbers or strings ",
-                $words,
-                " the value; a value in double quotes is a string; dot notation for nested fields; searches array \
-                 elements; all filters must match"
-            ),
             documentation: concat!(
                 "Keeps the entities in which any value at the path is ",
                 $words,
@@ -123,8 +110,6 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
     kind: ParameterKind::Keywords,
     default_text: "none",
-    summary: "Matches substrings of values at any depth, ignoring case; one keyword must match, or all with \
-              `keywords_mode=and`",
     documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, ignoring \
          case. With `keywords_mode=and`, all keywords must occur, but each can be in a different value. strata does \
          not search field names or fields that earlier steps have removed. A comma always separates keywords, because \
@@ -142,7 +127,6 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
     kind: ParameterKind::OneOf(&["or", "and"]),
     default_text: "or",
-    summary: "`or`: at least one keyword must match; `and`: all keywords must match, even if in different fields",
     documentation: "With `or`, at least one of the `keywords` must match. With `and`, all of them must match, in the \
          same field or in different fields. Without `keywords`, this parameter has no effect.",
     example: None,
@@ -157,91 +141,7 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     },
 };
 
-/// The items of a list, trimmed of blanks (spaces and tabs), without the empty ones.
+/// The items of a list without spaces and tabs around them, and without empty items.
 fn keywords(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(|keyword| keyword.trim_matches([' ', '\t'])).filter(|keyword| !keyword.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::applied;
-    use super::*;
-    use strata_types::path::Path;
-    use strata_types::request::{PathValue, ReadRequest};
-
-    #[test]
-    fn lists_are_joined_in_order() {
-        let lists = ["b.c, a", ",", r"x\,y"];
-        let joined = || ["b.c", "a", r"x\,y"].map(|path| Path::parse(path).expect(path)).to_vec();
-        let default = ReadRequest::default;
-        assert_eq!(applied(&KEEP_FIELD, &lists), ReadRequest { keep: joined(), ..default() });
-        assert_eq!(applied(&DROP_FIELD, &lists), ReadRequest { drop: joined(), ..default() });
-        assert_eq!(applied(&DEDUP_KEY, &lists), ReadRequest { dedup_key: joined(), ..default() });
-        let keywords = ["b", "a", "b"].map(str::to_owned).to_vec();
-        assert_eq!(applied(&KEYWORDS, &["b,a", "", "b"]), ReadRequest { keywords, ..default() });
-    }
-
-    #[test]
-    fn nothing_listed_is_nothing_given() {
-        for parameter in [KEEP_FIELD, DROP_FIELD, DEDUP_KEY] {
-            assert_eq!(applied(&parameter, &["", ",", " ,\t, "]), ReadRequest::default(), "{}", parameter.name);
-        }
-    }
-
-    const RANGES: [Parameter; 4] = [FILTER_GT, FILTER_GTE, FILTER_LT, FILTER_LTE];
-
-    #[test]
-    fn every_occurrence_is_kept_in_order() {
-        let conditions = [("a.b", "\"One\""), ("c", ""), ("a.b", " 1 ")];
-        let mut request = ReadRequest::default();
-        for parameter in [FILTER, FILTER_CONTAINS].into_iter().chain(RANGES) {
-            for (path, value) in conditions {
-                assert_eq!((parameter.apply)(&format!("{path}:{value}"), &mut request), Ok(()));
-            }
-        }
-        let conditions = conditions.map(|(path, value)| {
-            let path = Path::parse(path).expect(path);
-            PathValue { path, value: value.to_owned() }
-        });
-        let filters = conditions.to_vec();
-        let mut expected = ReadRequest { filters_contain: filters.clone(), filters, ..ReadRequest::default() };
-        for (parameter, bound) in RANGES.into_iter().zip(RangeBound::ALL) {
-            assert_eq!(parameter.name, bound.parameter());
-            expected.ranges[bound as usize] = conditions.to_vec();
-        }
-        assert_eq!(request, expected);
-    }
-
-    #[test]
-    fn refuses_what_has_no_path_or_no_colon() {
-        for value in ["", "name", ":x", r"a\:b"] {
-            for parameter in [FILTER, FILTER_CONTAINS].into_iter().chain(RANGES) {
-                assert!((parameter.apply)(value, &mut ReadRequest::default()).is_err(), "{value}");
-            }
-        }
-    }
-
-    #[test]
-    fn items_are_trimmed_and_nothing_is_an_escape() {
-        let check = |list, expected: &[&str]| assert_eq!(keywords(list).collect::<Vec<_>>(), expected, "{list:?}");
-        check("", &[]);
-        check(" ,\t,, ", &[]);
-        check(" new york ,\tberlin\t", &["new york", "berlin"]);
-        check(r"a\,b,\ c,d\ ", &[r"a\", "b", r"\ c", r"d\"]);
-        check("\u{a0}x\n,\u{a0}", &["\u{a0}x\n", "\u{a0}"]);
-    }
-
-    #[test]
-    fn takes_both_modes() {
-        for (value, keywords_mode) in [("or", KeywordsMode::Or), ("and", KeywordsMode::And)] {
-            assert_eq!(applied(&KEYWORDS_MODE, &[value]), ReadRequest { keywords_mode, ..ReadRequest::default() });
-        }
-    }
-
-    #[test]
-    fn modes_are_exact() {
-        for value in ["", "OR", "And", " or", "xor", "or,and"] {
-            assert!((KEYWORDS_MODE.apply)(value, &mut ReadRequest::default()).is_err(), "{value:?}");
-        }
-    }
 }

@@ -65,7 +65,9 @@ pub(super) fn pages(
 /// The path of a read with this version. `None` for other paths.
 fn served_path(path: &str, version: VersionNumber) -> Option<String> {
     let mut parts = path.strip_prefix("/api/")?.splitn(3, '/');
-    let (dataset, slug, selected) = (parts.next()?, parts.next()?, parts.next()?);
+    let dataset = parts.next()?;
+    let slug = parts.next()?;
+    let selected = parts.next()?;
     let rest = selected.find('/').map_or("", |end| &selected[end..]);
     Some(["/api/", dataset, "/", slug, "/v", &version.get().to_string(), rest].concat())
 }

@@ -13,14 +13,6 @@
 //! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
 //! planned or read for an answer, the client is asked whether it has it already: 304, or wants that of another `ETag`:
 //! 412.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `operations` | the endpoint as the document describes it |
-//! | `path` | the path of a read |
-//! | `rate` | the counting of reads, and where a client stands |
-//! | `export` | an export as an answer: all of it, or a range |
-//! | `link` | the pages beside an answer |
 
 mod export;
 mod link;
@@ -123,7 +115,7 @@ async fn respond(app: &App, head: &Parts, context: &mut ResponseContext) -> Resu
     let ParsedRead { target, request, unknown } = parse(&head.method, &head.uri)?;
     context.unknown = unknown_parameters_header(&unknown);
 
-    let client = client_ip::of(head, app);
+    let client = client_ip::client(head, app);
     let admitted = authorize(app, client, &target, &request, &head.headers, context).await?;
     let request = Arc::new(request);
     if request.strict {
@@ -358,75 +350,7 @@ pub fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: For
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Bytes;
-    use futures::stream::{self, Stream, StreamExt};
-    use http_body_util::BodyExt;
-
     use super::*;
-    use strata_types::ids::{DatasetId, FileId};
-    use strata_types::version::VersionFile;
-
-    type Chunk = Result<Bytes, ReadError>;
-
-    fn chunk(text: &'static str) -> Chunk {
-        Ok(Bytes::from_static(text.as_bytes()))
-    }
-
-    fn streamed(chunks: Vec<Chunk>) -> AnswerBody {
-        AnswerBody::Stream(stream::iter(chunks).boxed())
-    }
-
-    async fn response(body: AnswerBody) -> Result<Response, HttpError> {
-        response_as(None, body).await
-    }
-
-    async fn response_as(file: Option<Format>, body: AnswerBody) -> Result<Response, HttpError> {
-        let served = Admitted {
-            dataset_id: DatasetId::new(7),
-            name_slug: "world".to_owned(),
-            private: false,
-            version: VersionNumber::new(12),
-            alt: true,
-            file: VersionFile {
-                id: FileId::new(1),
-                path: String::new(),
-                size_bytes: 0,
-                entity_count: 0,
-                content_hash: String::new(),
-            },
-            holder: strata_service::Principal::Operator,
-        };
-        let content_type = file.unwrap_or(Format::Json).content_type();
-        let answer = Answer { total: 250, matches: None, content_type, coding: ContentCoding::Identity, body };
-        encode(answer, &served, file, None).await
-    }
-
-    /// The chunks of the body, up to its first error.
-    fn chunks(response: Response) -> impl Stream<Item = Option<String>> {
-        response
-            .into_body()
-            .into_data_stream()
-            .map(|chunk| chunk.ok().map(|bytes| String::from_utf8_lossy(&bytes).into()))
-    }
-
-    #[tokio::test]
-    async fn an_answer_says_what_it_is() {
-        let response = response(AnswerBody::Whole(Bytes::from_static(b"[]"))).await.expect("an answer");
-        assert_eq!(response.status(), 200);
-        let mut headers: Vec<_> =
-            response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        headers.sort_unstable();
-        let expected: [(&str, &[u8]); 5] = [
-            ("content-type", b"application/json"),
-            ("x-dataset-alt", b"true"),
-            ("x-dataset-id", b"7"),
-            ("x-dataset-version", b"v12"),
-            ("x-total-count", b"250"),
-        ];
-        assert_eq!(headers, expected);
-        assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(2));
-        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "[]");
-    }
 
     #[test]
     fn tables_are_files_and_counts_are_not() {
@@ -434,21 +358,6 @@ mod tests {
             let request = ReadRequest { format, ..ReadRequest::default() };
             assert_eq!(file_format(&request), format.is_table().then_some(format));
             assert_eq!(file_format(&ReadRequest { count: true, ..request }), None);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_file_has_a_name() {
-        for (format, file_name) in [
-            (Format::Csv, "world-v12-alt.csv"),
-            (Format::Tsv, "world-v12-alt.tsv"),
-            (Format::Parquet, "world-v12-alt.parquet"),
-        ] {
-            let body = AnswerBody::Whole(Bytes::from_static(b"x"));
-            let response = response_as(Some(format), body).await.expect("an answer");
-            let expected = format!("attachment; filename=\"{file_name}\"");
-            assert_eq!(response.headers()[CONTENT_DISPOSITION], expected.as_str());
-            assert_eq!(response.headers()[CONTENT_TYPE], format.content_type());
         }
     }
 
@@ -462,36 +371,7 @@ mod tests {
         check(
             "köln-東京",
             true,
-            "attachment; filename=\"k_ln-__-v3-alt.csv\"; \
-             filename*=UTF-8''k%C3%B6ln-%E6%9D%B1%E4%BA%AC-v3-alt.csv",
+            "attachment; filename=\"k_ln-__-v3-alt.csv\"; filename*=UTF-8''k%C3%B6ln-%E6%9D%B1%E4%BA%AC-v3-alt.csv",
         );
-    }
-
-    #[tokio::test]
-    async fn a_stream_is_passed_on_chunk_by_chunk() {
-        let response = response(streamed(vec![chunk(""), chunk("[1,"), chunk("2]")])).await.expect("an answer");
-        let chunks: Vec<_> = chunks(response).collect().await;
-        assert_eq!(chunks, [Some("[1,".to_owned()), Some("2]".to_owned())]);
-    }
-
-    #[tokio::test]
-    async fn a_stream_of_nothing_is_an_empty_body() {
-        for body in [streamed(vec![]), streamed(vec![chunk("")])] {
-            let response = response(body).await.expect("an answer");
-            assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(0));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_failure_before_the_first_byte_still_has_a_status() {
-        let failed = response(streamed(vec![chunk(""), Err(ReadError::OutOfMemory)])).await;
-        assert!(matches!(failed, Err(HttpError::Read(ReadError::OutOfMemory))), "{failed:?}");
-    }
-
-    #[tokio::test]
-    async fn a_failure_after_the_first_byte_fails_the_body() {
-        let response = response(streamed(vec![chunk("[1,"), Err(ReadError::OutOfMemory)])).await.expect("an answer");
-        let chunks: Vec<_> = chunks(response).collect().await;
-        assert_eq!(chunks, [Some("[1,".to_owned()), None]);
     }
 }

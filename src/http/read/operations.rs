@@ -4,7 +4,7 @@
 use serde_json::json;
 use strata_types::request::Format;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
-use utoipa::openapi::schema::{AdditionalProperties, SchemaFormat, SchemaType};
+use utoipa::openapi::schema::{AdditionalProperties, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -13,7 +13,7 @@ use utoipa::openapi::{
 };
 
 use crate::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
-use crate::description::{parameter, parameters, responses, text, typed};
+use crate::description::{bytes, parameter, parameters, responses, text, typed};
 use crate::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
 
 const TAG: &str = "read";
@@ -185,27 +185,20 @@ fn not_modified() -> Response {
 }
 
 fn content(format: Format) -> Content {
-    let content = ContentBuilder::new();
     match format {
         Format::Json => {
             let entities = ArrayBuilder::new().items(Ref::from_schema_name("Entity"));
             let schema = OneOfBuilder::new().item(entities).item(Ref::from_schema_name("Count")).build();
             let countries = json!([{ "cca3": "ABW", "area": 180 }, { "cca3": "AFG", "area": 652_230 }]);
-            content.schema(Some(Schema::OneOf(schema))).example(Some(countries))
+            ContentBuilder::new().schema(Some(Schema::OneOf(schema))).example(Some(countries)).build()
         }
-        Format::Jsonl => return text(Some("{\"cca3\":\"ABW\",\"area\":180}\n{\"cca3\":\"AFG\",\"area\":652230}\n")),
-        Format::Csv => return text(Some("cca3,area\nABW,180\nAFG,652230\n")),
-        Format::Tsv => return text(Some("cca3\tarea\nABW\t180\nAFG\t652230\n")),
-        Format::Xml => {
-            return text(Some(
-                "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><cca3>ABW</cca3><area>180</area></entity>\
-                 <entity><cca3>AFG</cca3><area>652230</area></entity></dataset>",
-            ));
-        }
-        Format::Parquet => {
-            let bytes = typed(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
-            content.schema(Some(bytes.build()))
-        }
+        Format::Jsonl => text("{\"cca3\":\"ABW\",\"area\":180}\n{\"cca3\":\"AFG\",\"area\":652230}\n"),
+        Format::Csv => text("cca3,area\nABW,180\nAFG,652230\n"),
+        Format::Tsv => text("cca3\tarea\nABW\t180\nAFG\t652230\n"),
+        Format::Xml => text(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><cca3>ABW</cca3><area>180</area></entity>\
+             <entity><cca3>AFG</cca3><area>652230</area></entity></dataset>",
+        ),
+        Format::Parquet => bytes(),
     }
-    .build()
 }

@@ -1,15 +1,16 @@
-//! All connections of a server: how many there may be, in all and of one client, and which one makes room for another.
+//! The connections of a server: how many there can be in total and for one client, and which one makes room.
 //!
-//! - A client is an IPv4 address or an IPv6 network of 64 bits. One that has as many connections as it may makes room
-//!   by itself: the connection on which it has been its turn longest is released; where there is none, the new one is
-//!   refused. Trusted proxies, which speak for many, have no such limit.
-//! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a
-//!   while: one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where
-//!   there is none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can
-//!   wait, and as many of clients that have about as many connections as any; further ones of such a client are
-//!   refused.
-//! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
-//!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
+//! - A client is an IPv4 address or an IPv6 network of 64 bits. At the limit of a client, its connection that has
+//!   waited longest for it is released. If none waits, the new one is refused. Trusted proxies have no such limit,
+//!   because they act for many clients.
+//! - At the total limit, a connection that has waited for a while is released, of the client that has the most, so that
+//!   a client with few connections does not pay for one with many. If none waits, the new connection waits outside of
+//!   the accept queue, so that it blocks no other. The number of waiting connections is limited, separately for clients
+//!   with about as many connections as any other. Further connections of such a client are refused.
+//! - A released connection loses its place at once. It ends at once if it is idle, and otherwise after a short pause
+//!   ([`ConnectionState::release`]), or earlier if many are released. So there can be a few more than the limit.
+//!
+//! `http::connections` fails without it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,69 +24,68 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::ServerLimits;
-use super::activity::Activity;
-use super::requests::{OfClient, Requests};
+use super::connection_state::ConnectionState;
+use super::http2_inflight::{ClientRequests, InFlightLimit};
 
-/// How long it must have been the client's turn before its connection is released: a request may be on its way.
-const WAITING_AT_LEAST: Duration = Duration::from_secs(1);
+/// The minimum wait for a client before its connection is released, because a request can be on its way.
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The same, for a client that has far more connections than the one that comes.
-const WAITING_OF_MANY: Duration = Duration::from_millis(100);
+/// The same, for a client that has far more connections than the new one.
+const MIN_WAIT_OF_MANY: Duration = Duration::from_millis(100);
 
-/// How often all connections are looked through at most.
-const CHOICE_PAUSE: Duration = Duration::from_millis(20);
+/// The minimum time between two searches through all connections.
+const CHOICE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often one that waits looks for a connection to release.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How many connections are chosen at once to be released next, and how many of them are looked at for one that comes.
-const CHOSEN: usize = 256;
-const LOOKED_AT: usize = 32;
+/// Connections that a search chooses for release, and how many of them are checked for a new connection.
+const CANDIDATES: usize = 256;
+const CANDIDATES_PER_TRY: usize = 32;
 
-/// Connections that may leave while as many as this have a place.
-pub(super) fn leaving_at_most(connections: usize) -> usize {
+/// The number of released connections that can still be open, if this many have a place.
+pub(super) fn max_leaving(connections: usize) -> usize {
     (connections / 8).clamp(1, 512)
 }
 
-/// Connections of each kind that may wait for a place, and those that may read why they get none.
-pub(super) fn outside_at_most(connections: usize) -> usize {
+/// The number of connections of each kind that can wait for a place, and that can read why they get none.
+pub(super) fn max_waiting(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
 
 pub(super) struct Connections {
-    requests: Arc<Requests>,
+    requests: Arc<InFlightLimit>,
     limits: Arc<ServerLimits>,
     registry: Mutex<Registry>,
-    /// Tell those that wait for a place that one has ended: of clients that have few, and of those that have many.
+    /// Wake connections that wait for a place: those of clients with few connections, and those of clients with many.
     ended: [Notify; 2],
 }
 
 #[derive(Default)]
 struct Registry {
-    clients: HashMap<Client, Held>,
+    clients: HashMap<Client, ClientConnections>,
     next: u64,
     open: usize,
-    /// Connections that have lost theirs and are not yet gone.
+    /// Released connections that are still open.
     leaving: usize,
-    /// Those that leave, the oldest first; some may be gone.
-    released: VecDeque<Weak<Activity>>,
-    /// Those to be released next, chosen at that time.
+    /// Released connections, the oldest first. Some of them can be closed.
+    released: VecDeque<Weak<ConnectionState>>,
+    /// The connections to release next, in this order.
     chosen: VecDeque<(Client, u64)>,
     chosen_at: Option<Instant>,
-    /// Connections of the client that had most then.
+    /// Connections of the client that had the most at that time.
     most: usize,
 }
 
-struct Held {
+struct ClientConnections {
     exempt: bool,
-    requests: Arc<OfClient>,
-    connections: BTreeMap<u64, Arc<Activity>>,
+    requests: Arc<ClientRequests>,
+    connections: BTreeMap<u64, Arc<ConnectionState>>,
 }
 
-impl Held {
-    /// The connections on which it has been the client's turn for long enough, the longest first.
+impl ClientConnections {
+    /// The connections that wait for the client since before this time, the longest first.
     fn waiting(&self, until: Instant) -> Vec<(Instant, u64)> {
-        let waiting = self.connections.iter().filter_map(|(id, activity)| Some((activity.waiting_since()?, *id)));
+        let waiting = self.connections.iter().filter_map(|(id, state)| Some((state.waiting_since()?, *id)));
         let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= until).collect();
         waiting.sort_unstable();
         waiting
@@ -93,40 +93,39 @@ impl Held {
 }
 
 pub(super) enum Admission {
-    Admitted(Place),
-    /// Its client has as many as it may, and none of them can be released.
+    Admitted(ConnectionPlace),
+    /// The client has reached its limit, and none of its connections can be released.
     TooMany,
     Full {
-        /// Its client has about as many connections as any, so that others come first.
+        /// Whether the client has about as many connections as any other.
         many: bool,
     },
 }
 
 impl Connections {
-    pub(super) fn new(limits: Arc<ServerLimits>, requests: Arc<Requests>) -> Arc<Connections> {
+    pub(super) fn new(limits: Arc<ServerLimits>, requests: Arc<InFlightLimit>) -> Arc<Connections> {
         Arc::new(Connections { requests, limits, registry: Mutex::default(), ended: Default::default() })
     }
 
-    /// A place for a connection of this peer, as soon as there is one; `None` when its client has as many as it may.
-    pub(super) async fn wait(self: &Arc<Self>, peer: IpAddr, is_of_many: bool) -> Option<Place> {
+    /// Waits for a place. `None` if the client has reached its limit.
+    pub(super) async fn wait(self: &Arc<Self>, peer: IpAddr, is_of_many: bool) -> Option<ConnectionPlace> {
         loop {
             match self.admit(peer, Instant::now()) {
                 Admission::Admitted(place) => return Some(place),
                 Admission::TooMany => return None,
-                // Whether one has ended or not, looking again finds out.
-                Admission::Full { .. } => self.ended(RETRY, is_of_many).await,
+                Admission::Full { .. } => self.ended(RETRY_DELAY, is_of_many).await,
             }
         }
     }
 
-    /// Releases a connection on which it is the client's turn, whatever the bounds; whether there was one.
+    /// Releases a connection that waits for its client, regardless of the limits. False if there is none.
     pub(super) fn release_one(&self) -> bool {
         let mut registry = self.lock();
-        let candidate = registry.candidate(Instant::now(), WAITING_AT_LEAST);
+        let candidate = registry.candidate(Instant::now(), MIN_WAIT);
         candidate.is_some_and(|(client, id)| registry.release(client, id))
     }
 
-    /// Waits until a connection has ended, or for so long.
+    /// Waits until a connection has ended, up to this time.
     pub(super) async fn ended(&self, at_most: Duration, is_of_many: bool) {
         let _ = timeout(at_most, self.ended[usize::from(is_of_many)].notified()).await;
     }
@@ -139,32 +138,32 @@ impl Connections {
         let held = registry.clients.get(&client);
         let count = held.map_or(0, |held| held.connections.len());
         if *per_client > 0 && !exempt && count >= *per_client {
-            let waiting = held.map(|held| held.waiting(now - WAITING_AT_LEAST)).unwrap_or_default();
+            let waiting = held.map(|held| held.waiting(now - MIN_WAIT)).unwrap_or_default();
             let Some((_, id)) = waiting.first().copied() else { return Admission::TooMany };
             registry.release(client, id);
         }
         let few = exempt || 2 * count + 8 < registry.most;
         let full = Admission::Full { many: !few && count > 0 };
-        if registry.open + registry.leaving >= all + leaving_at_most(*all) {
+        if registry.open + registry.leaving >= all + max_leaving(*all) {
             registry.hurry_one();
             return full;
         }
         if registry.open >= *all {
-            let at_least = if few { WAITING_OF_MANY } else { WAITING_AT_LEAST };
+            let at_least = if few { MIN_WAIT_OF_MANY } else { MIN_WAIT };
             let Some((client, id)) = registry.candidate(now, at_least) else { return full };
             registry.release(client, id);
         }
         let id = registry.next;
         registry.next += 1;
         registry.open += 1;
-        let activity = Activity::new(self.limits.clone());
-        let new = || Held { exempt, requests: self.requests.client(), connections: BTreeMap::new() };
+        let state = ConnectionState::new(self.limits.clone());
+        let new = || ClientConnections { exempt, requests: self.requests.client(), connections: BTreeMap::new() };
         let held = registry.clients.entry(client).or_insert_with(new);
         held.exempt = exempt;
-        held.connections.insert(id, activity.clone());
+        held.connections.insert(id, state.clone());
         let requests = (!exempt).then(|| held.requests.clone());
         metrics().connections.increment(1.0);
-        Admission::Admitted(Place { connections: self.clone(), client, id, activity, requests })
+        Admission::Admitted(ConnectionPlace { connections: self.clone(), client, id, state, requests })
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -173,29 +172,29 @@ impl Connections {
 }
 
 impl Registry {
-    /// The connection to be released next, on which it has been the client's turn for so long.
+    /// The connection to release next, which has waited for its client for at least this time.
     fn candidate(&mut self, now: Instant, at_least: Duration) -> Option<(Client, u64)> {
         let age = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at));
-        if age(self.chosen_at).is_none_or(|age| age > WAITING_AT_LEAST) {
+        if age(self.chosen_at).is_none_or(|age| age > MIN_WAIT) {
             self.choose(now);
         }
         let found = self.chosen_candidate(now - at_least);
-        if found.is_some() || age(self.chosen_at).is_some_and(|age| age < CHOICE_PAUSE) {
+        if found.is_some() || age(self.chosen_at).is_some_and(|age| age < CHOICE_INTERVAL) {
             return found;
         }
         self.choose(now);
         self.chosen_candidate(now - at_least)
     }
 
-    /// The first of those chosen on which it has been the client's turn since then, among the first ones: those after
-    /// them have waited for less. Others stay chosen.
+    /// The first chosen connection that has waited since before this time. Only the first ones are checked, because the
+    /// others have waited for less.
     fn chosen_candidate(&mut self, until: Instant) -> Option<(Client, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(Client, u64)| clients.get(client)?.connections.get(id)?.waiting_since();
         let mut found = None;
         let mut others = Vec::new();
         while found.is_none()
-            && others.len() < LOOKED_AT
+            && others.len() < CANDIDATES_PER_TRY
             && let Some(chosen) = self.chosen.pop_front()
         {
             match since(&chosen) {
@@ -208,7 +207,7 @@ impl Registry {
         found
     }
 
-    /// Chooses those to be released next, as if one after the other were taken from the client that then has most.
+    /// Chooses the connections to release next: one after the other from the client that then has the most.
     fn choose(&mut self, now: Instant) {
         let mut waiting = Vec::new();
         self.most = 0;
@@ -217,63 +216,63 @@ impl Registry {
             if !held.exempt {
                 self.most = self.most.max(count);
             }
-            for (place, (since, id)) in held.waiting(now - WAITING_OF_MANY).into_iter().enumerate() {
+            for (place, (since, id)) in held.waiting(now - MIN_WAIT_OF_MANY).into_iter().enumerate() {
                 let left = if held.exempt { 1 } else { count - place };
                 waiting.push((Reverse(left), since, id, *client));
             }
         }
         waiting.sort_unstable_by_key(|(left, since, id, _)| (*left, *since, *id));
-        waiting.truncate(CHOSEN);
+        waiting.truncate(CANDIDATES);
         self.chosen = waiting.into_iter().map(|(_, _, id, client)| (client, id)).collect();
         self.chosen_at = Some(now);
     }
 
-    /// Takes the place of a connection, and asks it to end; whether it had one.
+    /// Takes the place of a connection, and asks it to end. False if it had none.
     fn release(&mut self, client: Client, id: u64) -> bool {
-        let Some(activity) = self.remove(client, id) else { return false };
+        let Some(state) = self.remove(client, id) else { return false };
         self.leaving += 1;
-        self.released.push_back(Arc::downgrade(&activity));
-        activity.release();
+        self.released.push_back(Arc::downgrade(&state));
+        state.release();
         metrics().released_connections.increment(1);
         true
     }
 
     fn hurry_one(&mut self) {
         while let Some(oldest) = self.released.pop_front() {
-            if let Some(activity) = oldest.upgrade() {
-                return activity.hurry();
+            if let Some(state) = oldest.upgrade() {
+                return state.expedite();
             }
         }
     }
 
-    fn remove(&mut self, client: Client, id: u64) -> Option<Arc<Activity>> {
+    fn remove(&mut self, client: Client, id: u64) -> Option<Arc<ConnectionState>> {
         let held = self.clients.get_mut(&client)?;
-        let activity = held.connections.remove(&id)?;
+        let state = held.connections.remove(&id)?;
         if held.connections.is_empty() {
             self.clients.remove(&client);
         }
         self.open -= 1;
-        Some(activity)
+        Some(state)
     }
 }
 
-/// The place of one connection, which counts as open until this is dropped.
-pub(super) struct Place {
+/// The place of a connection, which counts as open until this is dropped.
+pub(super) struct ConnectionPlace {
     connections: Arc<Connections>,
     client: Client,
     id: u64,
-    pub activity: Arc<Activity>,
-    /// The requests of its client in flight over HTTP/2; `None` for a trusted proxy, which speaks for many.
-    pub requests: Option<Arc<OfClient>>,
+    pub state: Arc<ConnectionState>,
+    /// The HTTP/2 requests of its client; `None` for a trusted proxy, which acts for many clients.
+    pub requests: Option<Arc<ClientRequests>>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         metrics().connections.decrement(1.0);
         let mut registry = self.connections.lock();
         if registry.remove(self.client, self.id).is_none() {
             registry.leaving -= 1;
-            // So that there are never more entries than connections that leave, but for a few.
+            // There are only a few more entries than released connections.
             if registry.released.len() > 2 * registry.leaving + 16 {
                 registry.released.retain(|released| released.strong_count() > 1);
             }
@@ -297,17 +296,17 @@ mod tests {
             trusted_proxies: TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network"),
             ..ServerLimits::from(&Config::default())
         };
-        Connections::new(Arc::new(limits), Requests::new(1))
+        Connections::new(Arc::new(limits), InFlightLimit::new(1))
     }
 
     /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.
     fn admission(connections: &Arc<Connections>, peer: &str, later: bool) -> Admission {
-        let now = Instant::now() + if later { WAITING_AT_LEAST * 2 } else { Duration::ZERO };
+        let now = Instant::now() + if later { MIN_WAIT * 2 } else { Duration::ZERO };
         connections.admit(peer.parse().expect(peer), now)
     }
 
     #[track_caller]
-    fn admitted(connections: &Arc<Connections>, peer: &str, later: bool) -> Place {
+    fn admitted(connections: &Arc<Connections>, peer: &str, later: bool) -> ConnectionPlace {
         match admission(connections, peer, later) {
             Admission::Admitted(place) => place,
             Admission::TooMany => panic!("{peer} has too many"),
@@ -315,16 +314,16 @@ mod tests {
         }
     }
 
-    fn released(places: &[Place]) -> BTreeSet<usize> {
-        (0..places.len()).filter(|at| places[*at].activity.is_leaving()).collect()
+    fn released(places: &[ConnectionPlace]) -> BTreeSet<usize> {
+        (0..places.len()).filter(|at| places[*at].state.is_leaving()).collect()
     }
 
     #[test]
-    fn a_client_with_too_many_makes_room_by_itself() {
+    fn client_at_its_limit_releases_its_own_connection() {
         let connections = connections(100, 2);
         let first = admitted(&connections, "192.0.2.1", false);
         let busy = admitted(&connections, "192.0.2.1", false);
-        let request = busy.activity.begin();
+        let request = busy.state.begin();
         assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::TooMany));
         let other = admitted(&connections, "192.0.2.2", false);
         let third = admitted(&connections, "192.0.2.1", true);
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_client_and_a_trusted_proxy_many() {
+    fn ipv6_network_is_one_client_and_proxy_is_many() {
         let connections = connections(100, 1);
         let _first = admitted(&connections, "2001:db8::1", false);
         assert!(matches!(admission(&connections, "2001:db8::2", false), Admission::TooMany));
@@ -342,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_makes_room_for_others() {
+    fn client_with_most_connections_makes_room() {
         let connections = connections(8, 0);
         // The honest one has been idle longest.
         let peers =
             ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"];
         let mut places: Vec<_> = peers.iter().map(|peer| admitted(&connections, peer, false)).collect();
         assert!(matches!(admission(&connections, "192.0.2.3", false), Admission::Full { .. }));
-        let busy = places[2].activity.begin();
+        let busy = places[2].state.begin();
         let newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [1].into());
         // Those that lost their place still leave.
@@ -361,38 +360,38 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_waits_and_others_do_not() {
+    fn client_with_most_connections_waits() {
         let connections = connections(16, 0);
         let _held: Vec<_> = (0..16).map(|_| admitted(&connections, "192.0.2.2", false)).collect();
-        std::thread::sleep(WAITING_OF_MANY);
+        std::thread::sleep(MIN_WAIT_OF_MANY);
         assert!(matches!(admission(&connections, "192.0.2.2", false), Admission::Full { many: true }));
         let _newcomer = admitted(&connections, "192.0.2.1", false);
         // Those that leave are hurried where many do.
-        let leaving = _held.iter().find(|place| place.activity.is_leaving()).expect("one is released");
+        let leaving = _held.iter().find(|place| place.state.is_leaving()).expect("one is released");
         let _second = admitted(&connections, "192.0.2.1", false);
         assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::Full { many: false }));
-        assert!(leaving.activity.is_hurried());
+        assert!(leaving.state.is_expedited());
     }
 
     #[test]
-    fn nobody_is_released_while_the_service_works_for_all() {
+    fn busy_connections_are_not_released() {
         let connections = connections(2, 0);
         let places = [admitted(&connections, "192.0.2.1", false), admitted(&connections, "192.0.2.2", false)];
-        let requests = places.each_ref().map(|place| place.activity.begin());
+        let requests = places.each_ref().map(|place| place.state.begin());
         assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full { .. }));
         // An answer that is not taken is the client's turn, and so is a body that does not come.
-        requests[1].answers();
-        std::thread::sleep(CHOICE_PAUSE);
+        requests[1].start_response();
+        std::thread::sleep(CHOICE_INTERVAL);
         let newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [1].into());
         drop((places, newcomer));
         let connections = self::connections(2, 0);
         let place = admitted(&connections, "192.0.2.1", false);
         let _other = admitted(&connections, "192.0.2.2", false);
-        let _busy = _other.activity.begin();
-        let uploading = place.activity.begin();
+        let _busy = _other.state.begin();
+        let uploading = place.state.begin();
         uploading.turn.set(Some(Instant::now()));
         let _newcomer = admitted(&connections, "192.0.2.3", true);
-        assert!(place.activity.is_leaving());
+        assert!(place.state.is_leaving());
     }
 }

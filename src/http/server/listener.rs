@@ -225,22 +225,22 @@ fn connections_for(descriptors: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connections::{leaving_at_most, outside_at_most};
+    use super::super::connections::{max_leaving, max_waiting};
     use super::*;
 
     #[test]
-    fn files_keep_descriptors_of_their_own() {
+    fn file_descriptors_are_reserved_for_files() {
         for (descriptors, connections) in
             [(0, 1), (48, 1), (64, 8), (96, 32), (256, 128), (1_024, 512), (20_000, 18_272)]
         {
             assert_eq!(connections_for(descriptors), connections, "{descriptors}");
-            let others = leaving_at_most(connections) + 3 * outside_at_most(connections);
+            let others = max_leaving(connections) + 3 * max_waiting(connections);
             assert!(descriptors < 64 || connections + others + 48 <= descriptors, "{descriptors}");
         }
     }
 
     #[tokio::test]
-    async fn connections_under_way_are_accepted_and_new_ones_are_not() {
+    async fn pending_connections_are_accepted_and_new_ones_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let mut listener = Listener::new(listener, 1);

@@ -1,37 +1,24 @@
-//! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS) on each, bounds what a peer may take, and ends
-//! gracefully.
+//! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS), limits each client, and shuts down gracefully.
 //!
-//! 1. Accept, whatever there is. With as many connections as are allowed, one makes room on which it is the client's
-//!    turn (`connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is
-//!    released and newcomers are told (`listener`); what is served goes on.
-//! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of
-//!    `activity`. A body that takes longer than allowed fails; where that cannot help, because its peer takes nothing,
-//!    the connection is cut.
-//! 3. At shutdown, accept what is under way and nothing more. Answer every request that has come: over HTTP/1.1 each
-//!    answer is the last one of its connection, and idle connections may make one more request for a while; HTTP/2
-//!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
-//!    what is left.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `listener` | accepting, also without descriptors |
-//! | `connections` | which connections there are, and which one makes room |
-//! | `timed_stream`, `timed_body` | bytes and bodies with deadlines |
-//! | `activity` | whose turn it is on a connection |
-//! | `poll_timer` | polls of handlers that take long |
-//! | `frames` | frames of HTTP/2 that a client sends beside its requests |
-//! | `request_lines` | targets of HTTP/1.1 as they come |
-//! | `requests` | requests in flight over HTTP/2: whose turn it is, and how many there may be |
+//! 1. **Accept.** At the connection limit, a connection that waits for its client makes room (`connections`), so that
+//!    idle and stalled connections keep no one out. Without file descriptors, one connection is released, newcomers get
+//!    an error (`listener`), and open connections continue.
+//! 2. **Serve.** Each connection has a task, and the limits of hyper, `timed_stream`, and `connection_state`. A body
+//!    that takes too long fails. If its client reads nothing, so that it cannot fail, the connection is closed.
+//! 3. **Shut down.** Only connections that are under way are accepted, and every request that has arrived gets a
+//!    response. Over HTTP/1.1, each response is the last one of its connection, and an idle connection can make one
+//!    more request for a while. HTTP/2 clients get a GOAWAY in two steps, so that no request is lost. After `drain`,
+//!    all remaining connections are closed.
 
-mod activity;
+mod connection_state;
 mod connections;
-mod frames;
+mod http2_flood;
+mod http2_inflight;
 mod listener;
 mod poll_timer;
-mod request_lines;
-mod requests;
 mod timed_body;
 mod timed_stream;
+mod uri_repair;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -63,14 +50,14 @@ use crate::layers::access_log::REQUEST_ID;
 use crate::layers::mark_wrong_host;
 use crate::management::outlives_its_client;
 use crate::router::router;
-use activity::{Activity, Cut, Due};
-use connections::{Admission, Connections, Place, outside_at_most};
+use connection_state::{CloseReason, ConnectionState, Deadline};
+use connections::{Admission, ConnectionPlace, Connections, max_waiting};
+use http2_inflight::{ClientRequests, InFlightLimit, head_bytes};
 use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
 use poll_timer::TimedPolls;
-use request_lines::ParsedHead;
-use requests::{OfClient, Requests, head_bytes};
-use timed_body::{AwaitedBody, TimedBody};
+use timed_body::{TimedRequestBody, TimedResponseBody};
 use timed_stream::TimedStream;
+use uri_repair::ParsedHead;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
@@ -202,7 +189,7 @@ pub async fn serve_router(
     note_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
     let server = Arc::new(Server::new(router, limits));
-    let mut listener = Listener::new(listener, outside_at_most(server.limits.connections));
+    let mut listener = Listener::new(listener, max_waiting(server.limits.connections));
     let mut stop = Stop::new(server.limits.drain);
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -306,11 +293,11 @@ struct Stop {
     limit: Duration,
     begin: watch::Sender<()>,
     drain: watch::Receiver<()>,
-    begun: Option<Begun>,
+    begun: Option<StopTimes>,
 }
 
 #[derive(Clone, Copy)]
-struct Begun {
+struct StopTimes {
     /// Connections that were under way are accepted, if there is another one by then.
     quiet_until: Instant,
     /// They are accepted, whatever comes.
@@ -325,13 +312,13 @@ impl Stop {
     }
 
     /// Begins to stop, unless it has begun.
-    fn begin(&mut self) -> Begun {
+    fn begin(&mut self) -> StopTimes {
         *self.begun.get_or_insert_with(|| {
             let _ = self.begin.send(());
             let now = Instant::now();
             let drained_by = now + self.limit;
             let [quiet_until, at_most_until] = [QUIET, BACKLOG].map(|time| (now + time).min(drained_by));
-            Begun { quiet_until, at_most_until, drained_by }
+            StopTimes { quiet_until, at_most_until, drained_by }
         })
     }
 }
@@ -347,7 +334,7 @@ struct Server {
     router: Router,
     limits: Arc<ServerLimits>,
     protocol: Builder<TokioExecutor>,
-    requests: Arc<Requests>,
+    requests: Arc<InFlightLimit>,
     connections: Arc<Connections>,
     /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
     waiting: Arc<Semaphore>,
@@ -363,21 +350,27 @@ impl Server {
              connections, or reuse open ones.",
             limits.connections_per_client
         );
-        let requests = Requests::new(limits.concurrent_streams);
+        let requests = InFlightLimit::new(limits.concurrent_streams);
         let protocol = protocol(&limits);
         let connections = Connections::new(limits.clone(), requests.clone());
-        let outside = outside_at_most(limits.connections);
+        let outside = max_waiting(limits.connections);
         let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
         Server { router, limits, protocol, requests, connections, waiting, many_waiting, too_many }
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: ConnectionPlace,
+        drain: watch::Receiver<()>,
+    ) {
         metrics().accepted_connections.increment(1);
-        let activity = place.activity.clone();
+        let state = place.state.clone();
         let head = Arc::<ParsedHead>::default();
-        let stream = TimedStream::new(stream, activity.clone(), head.clone());
+        let stream = TimedStream::new(stream, state.clone(), head.clone());
         let of_client = place.requests.clone();
-        let service = ConnectionService { server: self.clone(), peer, activity, head, of_client };
+        let service = ConnectionService { server: self.clone(), peer, state, head, of_client };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
     }
@@ -402,21 +395,21 @@ type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, Tokio
 
 /// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
 /// another connection has its place, it ends after the requests in flight.
-async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: watch::Receiver<()>) {
-    let activity = &place.activity;
+async fn watched(connection: Served, peer: SocketAddr, place: ConnectionPlace, mut drain: watch::Receiver<()>) {
+    let state = &place.state;
     let mut connection = pin!(connection);
     let mut draining = false;
     loop {
         tokio::select! {
             biased;
             ended = &mut connection => {
-                match activity.fault.get() {
-                    Some(Cut::Flooding) => {
+                match state.fault.get() {
+                    Some(CloseReason::Flooding) => {
                         metrics().flooding_connections.increment(1);
-                        // Counted, and no line of the log each: there may be thousands a second.
+                        // There can be thousands in a second, so they are counted and not logged.
                         tracing::debug!(%peer, "closed a connection that sent too many HTTP/2 control frames");
                     }
-                    Some(cut) => cut_overdue(peer, *cut),
+                    Some(reason) => log_overdue(peer, *reason),
                     // The peer's doing, or a body that failed, whose cause is logged where it arose.
                     None => ended.unwrap_or_else(|error| {
                         tracing::debug!(%peer, error = %Causes(&*error), "connection ended early");
@@ -426,13 +419,13 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
             }
             _ = drain.changed(), if !draining => {
                 draining = true;
-                activity.drain();
+                state.drain();
             }
-            due = activity.due() => match due {
-                Due::GoAway => connection.as_mut().graceful_shutdown(),
-                Due::Cut(cut) => {
-                    if matches!(cut, Cut::Overdue | Cut::Stalled) {
-                        cut_overdue(peer, cut);
+            due = state.next_deadline() => match due {
+                Deadline::GoAway => connection.as_mut().graceful_shutdown(),
+                Deadline::Close(reason) => {
+                    if matches!(reason, CloseReason::Overdue | CloseReason::Stalled) {
+                        log_overdue(peer, reason);
                     }
                     return;
                 }
@@ -441,9 +434,9 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
     }
 }
 
-fn cut_overdue(peer: SocketAddr, cut: Cut) {
+fn log_overdue(peer: SocketAddr, reason: CloseReason) {
     metrics().overdue_connections.increment(1);
-    tracing::warn!(%peer, ?cut, "closed a connection because a response took too long");
+    tracing::warn!(%peer, cut = ?reason, "closed a connection because a response took too long");
 }
 
 /// A handler's panic is answered; one that reaches the connection came from a body, and has cut it.
@@ -484,10 +477,10 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
 struct ConnectionService {
     server: Arc<Server>,
     peer: SocketAddr,
-    activity: Arc<Activity>,
+    state: Arc<ConnectionState>,
     head: Arc<ParsedHead>,
     /// The client's requests in flight over HTTP/2; `None` for a trusted proxy.
-    of_client: Option<Arc<OfClient>>,
+    of_client: Option<Arc<ClientRequests>>,
 }
 
 impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
@@ -502,25 +495,27 @@ where
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
         let limit = self.server.limits.answer;
         self.head.request(request.body().size_hint().exact());
-        let mut in_flight = self.activity.begin();
+        let mut in_flight = self.state.begin();
         // HTTP/2 has GOAWAY for closing, and many requests on a connection.
         let http2 = request.version() == Version::HTTP_2;
         let mut turns = None;
         if http2 && let Some(of_client) = &self.of_client {
-            let Some(counted) = self.server.requests.admit(of_client, head_bytes(&request)) else {
+            let Some(permit) = self.server.requests.try_acquire(of_client, head_bytes(&request)) else {
                 let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS);
-                let body = |body| Body::new(TimedBody::new(body, limit, None, in_flight, http2));
+                let body = |body| Body::new(TimedResponseBody::new(body, limit, None, in_flight, http2));
                 let response = response.into_response().map(body);
                 return TimedPolls::new(async { Ok(response) });
             };
             turns = Some(of_client.turns.clone());
-            in_flight.counted = Some(counted);
+            in_flight.permit = Some(permit);
         }
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => {
-                Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn.clone(), self.server.limits.body_bytes_per_s))
-            }
+            false => Body::new(TimedRequestBody::new(
+                Box::pin(body),
+                in_flight.turn.clone(),
+                self.server.limits.body_bytes_per_s,
+            )),
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
         mark_wrong_host(&mut request);
@@ -538,14 +533,14 @@ where
             true => Either::Left(in_its_own_task(answering)),
             false => Either::Right(answering),
         };
-        let activity = self.activity.clone();
+        let state = self.state.clone();
         TimedPolls::new(async move {
             let mut response = answering.await?;
-            if !http2 && activity.is_leaving() {
+            if !http2 && state.is_leaving() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             let id = response.headers().get(REQUEST_ID).cloned();
-            Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight, http2))))
+            Ok(response.map(|body| Body::new(TimedResponseBody::new(body, limit, id, in_flight, http2))))
         })
     }
 }

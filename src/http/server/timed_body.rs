@@ -1,4 +1,4 @@
-//! Bodies that tell whose turn it is, and answers that fail when they take too long.
+//! Bodies that record whether the service or the client is next, and responses that fail if they take too long.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,64 +11,72 @@ use axum::http::HeaderValue;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::activity::{InFlight, Turn, WRITE_FLOOR_BYTES};
+use super::connection_state::{InFlightRequest, RequestTurn, WRITE_FLOOR_BYTES};
 
 #[derive(Debug, thiserror::Error)]
 #[error("the response took longer than {} s", .0.as_secs())]
 struct TookTooLong(Duration);
 
-/// An answer's body, which fails when it has taken too long, and whose request is in flight until it is dropped.
+/// A response body that fails if it takes too long, and whose request is in flight until it is dropped.
 ///
-/// An HTTP/2 implementation takes parts of any size and lets go of a body before its client has had them. So parts are
-/// given to it in pieces, each of which keeps the request in flight until it is sent.
-pub(super) struct TimedBody {
+/// Over HTTP/2, hyper takes frames of any size and drops a body before its client has read it. So it gets the frames in
+/// pieces, each of which keeps the request in flight until it is sent.
+pub(super) struct TimedResponseBody {
     body: Body,
     limit: Duration,
     deadline: Pin<Box<Sleep>>,
     request_id: Option<HeaderValue>,
-    in_flight: Arc<InFlight>,
+    in_flight: Arc<InFlightRequest>,
     http2: bool,
     rest: Bytes,
 }
 
-struct Piece {
+struct BodyPiece {
     pub bytes: Bytes,
-    in_flight: Arc<InFlight>,
+    in_flight: Arc<InFlightRequest>,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for BodyPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for BodyPiece {
     fn drop(&mut self) {
-        self.in_flight.took(self.bytes.len());
+        self.in_flight.record_read(self.bytes.len());
     }
 }
 
-impl TimedBody {
-    /// Starts the time. The request's id is for the log; `http2` is the version that it came by.
+impl TimedResponseBody {
+    /// Starts the time. The ID of the request is for the log.
     pub(super) fn new(
         body: Body,
         limit: Duration,
         request_id: Option<HeaderValue>,
-        in_flight: InFlight,
+        in_flight: InFlightRequest,
         http2: bool,
-    ) -> TimedBody {
-        in_flight.answers();
+    ) -> TimedResponseBody {
+        in_flight.start_response();
         let deadline = Box::pin(sleep(limit));
-        TimedBody { body, limit, deadline, request_id, in_flight: Arc::new(in_flight), http2, rest: Bytes::new() }
+        TimedResponseBody {
+            body,
+            limit,
+            deadline,
+            request_id,
+            in_flight: Arc::new(in_flight),
+            http2,
+            rest: Bytes::new(),
+        }
     }
 
     fn piece(&mut self) -> Frame<Bytes> {
         let bytes = self.rest.split_to(self.rest.len().min(WRITE_FLOOR_BYTES));
-        Frame::data(Bytes::from_owner(Piece { bytes, in_flight: self.in_flight.clone() }))
+        Frame::data(Bytes::from_owner(BodyPiece { bytes, in_flight: self.in_flight.clone() }))
     }
 }
 
-impl http_body::Body for TimedBody {
+impl http_body::Body for TimedResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -84,13 +92,13 @@ impl http_body::Body for TimedBody {
         };
         let late = match &frame {
             Poll::Ready(frame) => {
-                // At the end, what was given before may still wait.
-                this.in_flight.gave();
-                // Registering the timer costs more than looking at the clock.
+                // At the end, earlier frames can still wait.
+                this.in_flight.wait_for_client();
+                // To register the timer costs more than to read the clock.
                 matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
-                this.in_flight.works();
+                this.in_flight.wait_for_service();
                 this.deadline.as_mut().poll(context).is_ready()
             }
         };
@@ -128,29 +136,29 @@ impl http_body::Body for TimedBody {
     }
 }
 
-/// A request's body, which tells when its handler waits for the client: since when, not counting what the handler took,
-/// the client has sent too little. A few bytes are not its turn's end.
-pub(super) struct AwaitedBody<B> {
+/// A request body that records when its handler began to wait for the client, without the time of the handler. Too few
+/// bytes do not end the wait.
+pub(super) struct TimedRequestBody<B> {
     body: B,
-    turn: Turn,
+    turn: RequestTurn,
     bytes_per_s: u64,
-    /// Since when the handler waits.
+    /// When the handler began to wait.
     since: Option<Instant>,
-    /// How long it has waited, and what came, since the client last had sent enough.
+    /// The wait, and the bytes that arrived, since the client last sent enough.
     waited: Duration,
-    came_bytes: u64,
+    received_bytes: u64,
 }
 
-impl<B> AwaitedBody<B> {
-    /// The body of the request whose turns these are. So many bytes a second of waiting are enough; of 0, any byte.
-    pub(super) fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
-        AwaitedBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, came_bytes: 0 }
+impl<B> TimedRequestBody<B> {
+    /// This many bytes per second of waiting are enough. For 0, any byte is enough.
+    pub(super) fn new(body: B, turn: RequestTurn, bytes_per_s: u64) -> TimedRequestBody<B> {
+        TimedRequestBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, received_bytes: 0 }
     }
 
-    /// Takes note of what has come; `None` when nothing has.
-    fn note(&mut self, came_bytes: Option<usize>) {
+    /// Records bytes that arrived; `None` if there are none yet.
+    fn note(&mut self, received_bytes: Option<usize>) {
         let now = Instant::now();
-        let Some(bytes) = came_bytes else {
+        let Some(bytes) = received_bytes else {
             if self.since.is_none() {
                 self.since = Some(now);
                 self.turn.set(now.checked_sub(self.waited).or(Some(now)));
@@ -161,14 +169,15 @@ impl<B> AwaitedBody<B> {
             self.waited += now.saturating_duration_since(since);
             self.turn.set(None);
         }
-        self.came_bytes = self.came_bytes.saturating_add(bytes as u64);
-        if self.came_bytes as f64 >= (self.bytes_per_s as f64 * self.waited.as_secs_f64()).max(1.0) {
-            (self.waited, self.came_bytes) = (Duration::ZERO, 0);
+        self.received_bytes = self.received_bytes.saturating_add(bytes as u64);
+        if self.received_bytes as f64 >= (self.bytes_per_s as f64 * self.waited.as_secs_f64()).max(1.0) {
+            self.waited = Duration::ZERO;
+            self.received_bytes = 0;
         }
     }
 }
 
-impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for AwaitedBody<B> {
+impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for TimedRequestBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -197,15 +206,15 @@ mod tests {
     use http_body::Body as _;
     use http_body_util::StreamBody;
 
-    use super::super::activity::Activity;
+    use super::super::connection_state::ConnectionState;
     use super::*;
 
     /// Since when it is the client's turn, after each of these many bytes has come 50 ms after the one before.
     async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
-        let activity = Activity::with_times(Duration::from_secs(600));
-        let request = activity.begin();
+        let state = ConnectionState::with_timeouts(Duration::from_secs(600));
+        let request = state.begin();
         let (mut send, receive) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
-        let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn.clone(), bytes_per_s);
+        let mut body = TimedRequestBody::new(StreamBody::new(receive), request.turn.clone(), bytes_per_s);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut turns = Vec::new();
         assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
@@ -213,9 +222,9 @@ mod tests {
             sleep(Duration::from_millis(50)).await;
             send.try_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("there is room");
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_ready());
-            assert_eq!(activity.waiting_since(), None, "it is the handler's turn");
+            assert_eq!(state.waiting_since(), None, "it is the handler's turn");
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
-            turns.push(activity.waiting_since());
+            turns.push(state.waiting_since());
         }
         turns
     }
@@ -227,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_few_bytes_are_not_the_end_of_the_clients_turn() {
+    async fn few_bytes_do_not_end_the_wait_for_the_client() {
         let dripped = turns(1_024, &[1, 1, 1, 1]).await;
         assert!(spread(&dripped) < Duration::from_millis(50), "{dripped:?}");
         // Far more than enough, however late they come.

@@ -1,16 +1,15 @@
-//! A TCP connection with the deadlines that the HTTP implementation lacks, and an end at which nothing is lost.
+//! A TCP connection with the deadlines that hyper lacks, and an end that loses no bytes.
 //!
-//! - The first bytes must come in time. The implementation tells HTTP/2 from HTTP/1.1 by them and waits without a
-//!   limit, so a deadline runs while what was read could still become HTTP/2's preface. Then the version's own limits
-//!   hold.
-//! - A peer must take what is written. One that stops reading in the middle of a body would hold the body, and the
-//!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
-//!   and then is not enough.
-//! - An HTTP/2 client that sends many frames beside its requests is cut ([`super::frames`]).
-//! - Targets of HTTP/1.1 requests are read with the bytes escaped that no URI may hold (`super::request_lines`).
-//! - A connection that is to end while it is idle reports the end of the stream, where there is nothing to read.
-//! - What the peer still sends when the connection has ended is read for a moment and thrown away. Otherwise the system
-//!   would reset the connection, and the peer might lose the end of the last answer.
+//! - The first bytes must arrive in time. hyper detects HTTP/2 by them and waits without a limit, so a deadline applies
+//!   as long as the bytes can still become the HTTP/2 preface. Then the limits of the version apply.
+//! - A client must read what is written. If it stopped in the middle of a body, the body and its query would wait
+//!   forever. The time starts again when the client has read all bytes, or [`WRITE_FLOOR_BYTES`]: a byte now and then
+//!   is not enough.
+//! - An HTTP/2 client that sends too many control frames is disconnected ([`super::http2_flood`]).
+//! - Targets of HTTP/1.1 requests are read with invalid bytes escaped ([`super::uri_repair`]).
+//! - An idle connection that must end reports the end of the stream if there is nothing to read.
+//! - After the end, bytes from the client are discarded for a moment. Otherwise, the system would reset the connection,
+//!   and the client might lose the end of the last response.
 
 use std::future::Future;
 use std::io;
@@ -23,9 +22,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::activity::{Activity, Cut, WRITE_FLOOR_BYTES};
-use super::frames::Frames;
-use super::request_lines::{ParsedHead, RequestLines};
+use super::connection_state::{CloseReason, ConnectionState, WRITE_FLOOR_BYTES};
+use super::http2_flood::FrameCredit;
+use super::uri_repair::{ParsedHead, UriRepair};
 
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -34,57 +33,56 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// See the module. A missed deadline is an error of the kind `TimedOut`, which ends the connection.
+/// A missed deadline is an error of the kind `TimedOut`, which ends the connection.
 pub(super) struct TimedStream<S = TcpStream> {
     stream: S,
-    /// Until when the first bytes must come; `None` once they have told the version.
+    /// The deadline of the first bytes; `None` once the version is known.
     first_bytes: Option<Pin<Box<Sleep>>>,
-    /// Bytes read so far, all of them equal to the preface's.
+    /// Bytes read so far, all of them equal to the preface.
     matched: usize,
-    /// Until when enough must be written; `None` when the peer has taken all that was offered.
+    /// The deadline for writing; `None` if the client has read everything.
     writing: Option<Pin<Box<Sleep>>>,
     /// Bytes written since that time began.
     written: usize,
-    activity: Arc<Activity>,
-    frames: Option<Frames>,
-    lines: RequestLines,
+    state: Arc<ConnectionState>,
+    frames: Option<FrameCredit>,
+    lines: UriRepair,
     /// The end of the connection, once its writing side is shut down.
-    lingering: Option<Lingering>,
+    lingering: Option<LingerState>,
 }
 
-struct Lingering {
+struct LingerState {
     until: Pin<Box<Sleep>>,
     bytes: usize,
 }
 
 impl<S> TimedStream<S> {
-    /// Starts the deadline for the first bytes. `head` is told of every request that is made of what is read.
-    pub(super) fn new(stream: S, activity: Arc<Activity>, head: Arc<ParsedHead>) -> Self {
+    pub(super) fn new(stream: S, state: Arc<ConnectionState>, head: Arc<ParsedHead>) -> Self {
         TimedStream {
             stream,
-            first_bytes: Some(Box::pin(sleep(activity.limits.header_read_timeout))),
+            first_bytes: Some(Box::pin(sleep(state.limits.header_read_timeout))),
             matched: 0,
             writing: None,
             written: 0,
-            activity,
+            state,
             frames: None,
-            lines: RequestLines::new(head),
+            lines: UriRepair::new(head),
             lingering: None,
         }
     }
 
-    /// Takes note of bytes read, and of what they tell of the version; an error when they are a flood.
+    /// Records bytes that were read. Fails if they are a flood of control frames.
     fn note(&mut self, read: &[u8]) -> io::Result<()> {
         let frames = if self.first_bytes.is_some() { self.tell_version(read) } else { read };
-        if self.frames.as_mut().is_none_or(|known| known.read(frames)) {
+        if self.frames.as_mut().is_none_or(|known| known.record_read(frames)) {
             Ok(())
         } else {
-            let _ = self.activity.fault.set(Cut::Flooding);
+            let _ = self.state.fault.set(CloseReason::Flooding);
             Err(io::Error::new(io::ErrorKind::InvalidData, "too many HTTP/2 control frames"))
         }
     }
 
-    /// What comes after the preface, if this is its end.
+    /// The bytes after the preface, if they contain its end.
     fn tell_version<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let expected = HTTP2_PREFACE.get(self.matched..).unwrap_or_default();
         // Nothing read is the end of the stream, which decides, too.
@@ -95,15 +93,15 @@ impl<S> TimedStream<S> {
             if !expected.is_empty()
                 && let Some(frames) = read.strip_prefix(expected)
             {
-                self.activity.speaks_http2();
-                self.frames = Some(Frames::new());
+                self.state.speaks_http2();
+                self.frames = Some(FrameCredit::new());
                 return frames;
             }
         }
         &[]
     }
 
-    /// The outcome of an attempt to write `offered` bytes, or the error that the time for it is over.
+    /// The outcome of an attempt to write `offered` bytes, or an error if the deadline has passed.
     fn timed(
         &mut self,
         context: &mut Context<'_>,
@@ -112,9 +110,9 @@ impl<S> TimedStream<S> {
     ) -> Poll<io::Result<usize>> {
         match outcome {
             Poll::Ready(Ok(written)) => {
-                self.activity.wrote(written, written == offered);
+                self.state.wrote(written, written == offered);
                 if let Some(frames) = &mut self.frames {
-                    frames.wrote(written);
+                    frames.record_written(written);
                 }
                 self.written = self.written.saturating_add(written);
                 if written == offered || self.written >= WRITE_FLOOR_BYTES {
@@ -125,10 +123,10 @@ impl<S> TimedStream<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let write_stall = self.activity.limits.write_stall;
+                let write_stall = self.state.limits.write_stall;
                 let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
                 ready!(deadline.as_mut().poll(context));
-                let _ = self.activity.fault.set(Cut::Stalled);
+                let _ = self.state.fault.set(CloseReason::Stalled);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }
@@ -145,7 +143,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let before = buffer.filled().len();
         loop {
             if this.lines.fill(buffer) {
-                this.activity.read(buffer.filled().len() - before);
+                this.state.read(buffer.filled().len() - before);
                 return Poll::Ready(Ok(()));
             }
             match Pin::new(&mut this.stream).poll_read(context, buffer) {
@@ -155,14 +153,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
                     {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
-                    return if this.activity.is_over(context) { Poll::Ready(Ok(())) } else { Poll::Pending };
+                    return if this.state.is_at_end(context) { Poll::Ready(Ok(())) } else { Poll::Pending };
                 }
                 Poll::Ready(outcome) => {
                     let read = &buffer.filled()[before..];
-                    this.activity.read(read.len());
+                    this.state.read(read.len());
                     let outcome = outcome.and(this.note(read));
                     let ended = read.is_empty();
-                    let passed = this.lines.take(read);
+                    let passed = this.lines.hold_back(read);
                     buffer.set_filled(before + passed);
                     // Where something was read, but nothing may pass as it is, it is changed: empty is the end.
                     if passed > 0 || ended || outcome.is_err() {
@@ -203,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
         }
         let lingering =
-            this.lingering.get_or_insert_with(|| Lingering { until: Box::pin(sleep(LINGER)), bytes: LINGER_BYTES });
+            this.lingering.get_or_insert_with(|| LingerState { until: Box::pin(sleep(LINGER)), bytes: LINGER_BYTES });
         let mut discarded = [0; 4 << 10];
         while lingering.bytes > 0 {
             let mut buffer = ReadBuf::new(&mut discarded);
@@ -233,20 +231,20 @@ mod tests {
     /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1_024);
-        (TimedStream::new(ours, Activity::with_times(STALL), Arc::default()), theirs)
+        (TimedStream::new(ours, ConnectionState::with_timeouts(STALL), Arc::default()), theirs)
     }
 
     #[tokio::test]
-    async fn an_idle_connection_that_is_to_end_gives_what_came_before_its_end() {
+    async fn idle_connection_is_read_before_it_ends() {
         let (ours, mut theirs) = duplex(1_024);
-        let activity = Activity::with_times(Duration::from_secs(60));
-        let mut ours = TimedStream::new(ours, activity.clone(), Arc::default());
+        let state = ConnectionState::with_timeouts(Duration::from_secs(60));
+        let mut ours = TimedStream::new(ours, state.clone(), Arc::default());
         theirs.write_all(b"GET").await.expect("room");
-        activity.release();
+        state.release();
         let mut read = vec![0; 64];
         assert_eq!(ours.read(&mut read).await.expect("bytes"), 3);
         // A head has begun, so the connection is not idle; with its request it is again, when that has been answered.
-        let request = activity.begin();
+        let request = state.begin();
         let (end, ()) = tokio::join!(ours.read(&mut read), async {
             sleep(STALL).await;
             drop(request);
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_after_the_end_is_read_for_a_moment() {
+    async fn bytes_after_the_end_are_discarded() {
         let (mut ours, mut theirs) = stream();
         let sending = async {
             let sent = theirs.write_all(&[0; 100_000]).await;
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_byte_now_and_then_is_not_enough() {
+    async fn slow_reader_is_disconnected() {
         let (mut ours, mut theirs) = stream();
         let reading = async {
             loop {
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_everything_may_take_pauses_between_answers() {
+    async fn idle_time_between_responses_is_not_a_stall() {
         let (mut ours, mut theirs) = stream();
         for _ in 0..3 {
             // More than is held back, so that the time begins each time; then a pause.

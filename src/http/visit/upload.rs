@@ -1,4 +1,4 @@
-//! A form with a file, which passes on as a stream: only what stands before the file is held.
+//! A form with a file, which is streamed: only the fields before the file are in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,13 +21,12 @@ use crate::error::{CallError, HttpError};
 use crate::management::body;
 use crate::text::quoted;
 
-/// Bytes of a field that is no file.
 const FIELD_BYTES: u64 = 4 << 10;
 
 /// Most bytes of a boundary (RFC 2046, 5.1.1).
 const BOUNDARY_BYTES: usize = 70;
 
-/// Bytes that the parser gets at a time before the file begins.
+/// The parser gets this many bytes at a time until the file begins.
 const PIECE_BYTES: usize = 1 << 10;
 
 pub struct Upload {
@@ -40,7 +39,7 @@ pub struct Upload {
 }
 
 pub enum Part {
-    /// A field, its value, and what comes next.
+    /// A field, its value, and the rest of the form.
     Field(String, String, Box<Upload>),
     File(Box<File>),
     End,
@@ -49,21 +48,21 @@ pub enum Part {
 pub struct File {
     pub name: Option<String>,
     field: Field<'static>,
-    /// What comes after it, which should be nothing.
     rest: Upload,
 }
 
 impl Upload {
-    /// A form whose fields are these texts and then this file.
+    /// A form whose fields are these texts, followed by this file.
     ///
     /// # Errors
-    /// 415 for a body that is none, 400 for one without a usable boundary, 413 for one that is announced as too long.
+    /// 415 for another body, 400 for a missing or invalid boundary, 413 for a `Content-Length` that is too large.
     pub fn begin(
         app: &App,
         headers: &HeaderMap,
         body: Body,
-        (texts, file): (&'static [&'static str], &'static str),
+        fields: (&'static [&'static str], &'static str),
     ) -> Result<Upload, HttpError> {
+        let (texts, file) = fields;
         body::check_announced(app, &body, FORM_BYTES as u64)?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = boundary_of(content_type)?;
@@ -82,10 +81,8 @@ impl Upload {
         Ok(Upload { form, texts, file, seen: Vec::new(), file_begun, patience })
     }
 
-    /// The next part.
-    ///
     /// # Errors
-    /// 400 for what is no such form, 408 for one that comes too slowly, 413 for too much beside the file.
+    /// 400 for another form, 408 if it arrives too slowly, 413 if the fields other than the file are too large.
     pub async fn next(mut self) -> Result<Part, HttpError> {
         let patience = self.patience;
         let next = async {
@@ -116,7 +113,6 @@ impl Upload {
                 text: format!("The body is too large: {cause}."),
             }),
             Err(multer::Error::StreamReadFailed(_)) => Err(CallError::Cut.into()),
-            // All of the body has come.
             Err(multer::Error::IncompleteStream) => {
                 Err(invalid(&"the fields are not separated and terminated by the boundary in Content-Type"))
             }
@@ -124,7 +120,7 @@ impl Upload {
         }
     }
 
-    /// What is wrong with a field of this name here: nothing that is sent is dropped without a word.
+    /// Why a field of this name cannot follow. No field is ignored silently.
     fn problem_of(&self, name: &str) -> Option<String> {
         if name != self.file && !self.texts.contains(&name) {
             let known = self.texts.iter().copied().chain([self.file]).collect::<Vec<_>>().join(", ");
@@ -134,9 +130,9 @@ impl Upload {
     }
 
     async fn ended(&mut self) -> Result<(), BoxError> {
-        // What follows is bounded as what came before.
+        // Fields after the file have the same limit.
         self.file_begun.store(false, Ordering::Relaxed);
-        let Some(field) = self.form.next_field().await.map_err(of_file)? else { return Ok(()) };
+        let Some(field) = self.form.next_field().await.map_err(source_error)? else { return Ok(()) };
         let name = field.name().unwrap_or_default();
         let reason = match self.problem_of(name) {
             Some(problem) => problem,
@@ -150,20 +146,18 @@ impl Upload {
 }
 
 impl File {
-    /// Its bytes. Where another field follows them, the end is an error.
+    /// The bytes of the file, followed by an error if the form has another field.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
         let field = self.field;
         let mut rest = self.rest;
-        // The field is dropped by then: the parser reads one at a time.
+        // The parser reads one field at a time, and this one is dropped by then.
         let end = stream::once(async move { rest.ended().await.map(|()| None) });
-        field.map(|bytes| bytes.map(Some).map_err(of_file)).chain(end).try_filter_map(future::ok)
+        field.map(|bytes| bytes.map(Some).map_err(source_error)).chain(end).try_filter_map(future::ok)
     }
 }
 
-/// The boundary that a content type names.
-///
 /// # Errors
-/// 415 for another type than that of a form with a file, 400 for a boundary that is missing or cannot be used.
+/// 415 for another content type, 400 for a boundary that is missing or invalid.
 fn boundary_of(content_type: &str) -> Result<String, HttpError> {
     let invalid = |status, text: String| HttpError::Invalid { status, text };
     let essence = content_type.split(';').next().unwrap_or_default().trim();
@@ -181,8 +175,8 @@ fn boundary_of(content_type: &str) -> Result<String, HttpError> {
     })
 }
 
-/// What an error of the parser means for whoever receives the file.
-fn of_file(error: multer::Error) -> BoxError {
+/// An error of the parser as an error of the source.
+fn source_error(error: multer::Error) -> BoxError {
     match error {
         multer::Error::StreamReadFailed(cause) if cause.is::<TooMuch>() => {
             SourceError::TooLarge { place: None, reason: cause.to_string() }.into()
@@ -191,18 +185,17 @@ fn of_file(error: multer::Error) -> BoxError {
     }
 }
 
-/// That a form has more beside its file than it may have.
 #[derive(Debug, thiserror::Error)]
 #[error("the fields other than the file exceed {} bytes", FORM_BYTES)]
 struct TooMuch;
 
-/// A body, of which little may come before the file. The parser takes all that is there before it looks at any of it,
-/// so it gets one piece at a time, and small ones until the file begins.
+/// A body with a limit for the bytes before the file. The parser buffers all available bytes before it parses them, so
+/// it gets one piece at a time, and small pieces until the file begins.
 struct Chunks {
     body: BodyDataStream,
     left: Bytes,
     begun: Arc<AtomicBool>,
-    /// Bytes that were taken before the file began.
+    /// Bytes before the file.
     taken_bytes: usize,
     rests: bool,
 }

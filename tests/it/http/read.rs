@@ -218,16 +218,20 @@ async fn private_datasets_take_their_key() {
     let answer = service.get("/api/1/hidden/v1/").await;
     answer.is_error(401);
     assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
-    for authorization in [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER {key}")] {
+    for authorization in
+        [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER {key}"), format!("bEARER   {key} ")]
+    {
         service.send("GET", "/api/1/hidden/v1?pretty=0", Some(&authorization)).await.is("[{\"a\":1}]");
     }
     for authorization in
-        ["Bearer", "Bearer ", "Bearer wrong", "Basic dXNlcjpwYXNz", "", &*key, &*format!("Bearer {key}x")]
+        ["Bearer", "Bearer ", "Bearer two words", "Basic dXNlcjpwYXNz", "", &*key, &*format!("Bearer {key}x")]
     {
         let answer = service.send("GET", "/api/1/hidden/v1", Some(authorization)).await;
         answer.is_error(403);
         assert!(!answer.text().contains(&key));
     }
+    let authorization = format!("Bearer {key}");
+    service.get_with("/api/1/hidden/v1", &[("authorization", &*authorization); 2]).await.is_error(403);
     // The key is asked for before the version is looked for, and after the slug.
     service.get("/api/1/hidden/v9").await.is_error(401);
     service.send("GET", "/api/1/hidden/v9", Some("Bearer wrong")).await.is_error(403);

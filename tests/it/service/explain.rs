@@ -433,6 +433,9 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
         ("", None, "application/json"),
         ("", Some("*/*"), "application/json"),
         ("", Some("text/plain"), "text/plain; charset=utf-8"),
+        ("", Some("Text/Plain, application/json, */*"), "application/json"),
+        ("", Some("text/plain, application/json;q=0.9"), "text/plain; charset=utf-8"),
+        ("", Some("text/plain;q=0, */*"), "application/json"),
         ("&explain=text", Some("application/json"), "text/plain; charset=utf-8"),
         ("&explain=json&format=csv", None, "application/json"),
     ] {
