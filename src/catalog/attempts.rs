@@ -10,7 +10,6 @@ use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, VersionNumber};
 
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 
-/// How many attempts are kept for each dataset, the newest.
 const KEPT: i64 = limits::HISTORY as i64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,14 +19,13 @@ pub struct Attempt {
     pub started_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
     pub outcome: Option<AttemptOutcome>,
-    /// What its owner should know of the version that it made.
     pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct PublishingAttempt<'a> {
     pub id: AttemptId,
-    /// What its owner should know of the version, for people; few, and bounded by whoever makes them.
+    /// Warnings for the owner of the dataset. The caller bounds their number and size.
     pub warnings: &'a [String],
 }
 
@@ -59,6 +57,7 @@ impl Record for Attempt {
         let finished_at = row.optional_time("refresh_attempts.finished_at")?;
         let version = row.optional_unsigned("refresh_attempts.version_number")?;
         let error: Option<String> = row.get("error")?;
+        let warnings: Option<&str> = row.get("warnings")?;
         let outcome = finished_at.map(|_| match version {
             Some(number) => AttemptOutcome::Published(VersionNumber::new(number)),
             None => AttemptOutcome::Failed { error: error.unwrap_or_default() },
@@ -69,7 +68,7 @@ impl Record for Attempt {
             started_at: row.time("refresh_attempts.started_at")?,
             finished_at,
             outcome,
-            warnings: row.get::<Option<&str>, _>("warnings")?.map_or_else(Vec::new, to_warnings),
+            warnings: warnings.and_then(|warnings| serde_json::from_str(warnings).ok()).unwrap_or_default(),
         })
     }
 }
@@ -81,11 +80,10 @@ pub(super) const LAST_ATTEMPTS: &str =
      ORDER BY attempt_id DESC LIMIT $2";
 
 impl Catalog {
-    /// The newest attempts to refresh the dataset, or those before one, newest first, at most `limit`;
-    /// [`limits::HISTORY`] are kept. One range of an index.
+    /// The newest of the stored attempts before one, newest first, at most `limit`. One range of an index.
     pub async fn attempts(&self, dataset: DatasetId, before: Option<AttemptId>, limit: u32) -> Result<Vec<Attempt>> {
         let before = from_cursor(before.map(AttemptId::get), i64::MAX);
-        let values = &[dataset.into(), Value::Integer(limit.into()), before];
+        let values = &[dataset.into(), limit.into(), before];
         self.engine.list(LAST_ATTEMPTS, values).await
     }
 }
@@ -101,13 +99,13 @@ pub(super) async fn start(
                VALUES ($1, $2, $3)
                RETURNING attempt_id";
     let (attempt_id,): (i64,) =
-        transaction.one(sql, &[dataset.into(), Value::Text(trigger.name()), from_time(now)]).await?;
+        transaction.one(sql, &[dataset.into(), Value::Text(Some(trigger.name())), from_time(now)]).await?;
     // At most one attempt runs, and it is among the newest.
     let sql = "DELETE FROM refresh_attempts
                WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
                    SELECT attempt_id FROM refresh_attempts WHERE dataset_id = $1
                    ORDER BY attempt_id DESC LIMIT 1 OFFSET $2)";
-    transaction.execute(sql, &[dataset.into(), Value::Integer(KEPT)]).await?;
+    transaction.execute(sql, &[dataset.into(), Value::Integer(Some(KEPT))]).await?;
     Ok(AttemptId::new(to_unsigned(attempt_id, "refresh_attempts.attempt_id")?))
 }
 
@@ -128,17 +126,12 @@ pub(super) async fn finish(
     let values = &[
         attempt.id.into(),
         from_time(now),
-        Value::Boolean(version.is_some()),
+        Value::Boolean(Some(version.is_some())),
         from_optional(version),
-        Value::OptionalText(error.as_deref()),
-        Value::OptionalText(warnings.as_deref()),
+        Value::Text(error.as_deref()),
+        Value::Text(warnings.as_deref()),
     ];
     transaction.execute_or(sql, values, CatalogError::LeaseLost).await
-}
-
-/// The warnings of a row. Nothing but people's reading depends on them.
-fn to_warnings(stored: &str) -> Vec<String> {
-    serde_json::from_str(stored).unwrap_or_else(|_| vec![stored.to_owned()])
 }
 
 /// The reason in its stored form: bounded, and without U+0000, which a source may contain and PostgreSQL cannot store.

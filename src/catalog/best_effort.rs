@@ -1,8 +1,7 @@
-//! Writes that a reader should not have to wait for: when a token was last used, that a session goes on.
+//! Writes that a reader does not wait for: when a token was last used, and when a session ends.
 //!
-//! One such write runs at a time. The reader waits a moment for it, so that usually the next call sees it. If it takes
-//! longer or fails, the reader still gets its answer, and no other write is tried for some time. The first failure in a
-//! row is logged.
+//! One such write runs at a time. The reader waits a moment for it, so that usually the next call sees it. After a late
+//! or failed write, no other one is tried for some time. The first failure in a row is logged.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What all clones of a catalog know of such writes. Whoever has locked it writes.
+/// The state of such writes, shared by all clones of a catalog. Only the holder of its lock writes.
 #[derive(Debug, Default)]
 pub(super) struct BestEffort {
     not_before: Option<Instant>,
@@ -23,8 +22,7 @@ pub(super) struct BestEffort {
 }
 
 impl Catalog {
-    /// Begins a write, and returns when it is done or late. A late write goes on. No write begins while another runs,
-    /// and for [`PAUSE`] after a failed one.
+    /// Begins a write, unless another one runs, and returns when it is done or late. A late write continues.
     pub(super) async fn try_write<F, W>(&self, record: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,
@@ -49,7 +47,7 @@ impl Catalog {
             let pauses = state.failing || begun.elapsed() > PATIENCE;
             state.not_before = pauses.then(|| Instant::now() + PAUSE);
         });
-        // The task goes on when nobody waits for it any more.
+        // The task continues after the timeout.
         let _ = tokio::time::timeout(PATIENCE, task).await;
     }
 }

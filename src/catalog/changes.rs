@@ -27,7 +27,7 @@ pub struct Changes {
 }
 
 impl Catalog {
-    /// Begins to hear of changes by any process, by a connection of its own; `None` where nobody tells of them.
+    /// Begins to hear of changes by any process, by a connection of its own; `None` with SQLite.
     pub async fn changes(&self) -> Result<Option<Changes>> {
         let Engine::Postgres(link) = &*self.engine else { return Ok(None) };
         let options = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
@@ -50,7 +50,6 @@ impl Changes {
                 Err(_) => self.ask().await?,
             }
         }
-        // Those that came with it are no news.
         while self.listener.next_buffered().is_some() {}
         Ok(())
     }

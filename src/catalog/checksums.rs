@@ -1,23 +1,16 @@
-//! Checks that records are unchanged: checksums of rows.
+//! Checksums of rows.
 //!
-//! A database does not notice a flipped bit in a value. Such a bit can decide what is served: another file, another
-//! version, or a frozen dataset as one that is not frozen. So the rows that decide this have a checksum. Each writer
-//! computes it, and each reader compares it:
+//! A database does not notice a flipped bit in a value, which can decide what is served: another file, another version,
+//! or a frozen dataset. Each writer of such a row computes its checksum, and each reader compares it:
 //!
 //! - `datasets`: all columns that [`super::Catalog::dataset`] returns. After each statement that changes one of them,
-//!   [`seal_dataset`] runs in the same transaction.
-//! - `versions`: the version, with its file and its alternate's file as `files` records them, and with the dataset's
-//!   time of creation. So it fits no other dataset, also in another catalog.
+//!   `seal_dataset` runs in the same transaction. A second checksum covers the validators of the source. If they do not
+//!   verify, the whole source is fetched.
+//! - `versions`: the version with its files, and the time when its dataset was created. So it fits no other dataset,
+//!   also in another catalog.
+//! - `api_tokens`: the user, the scope and the expiry. `sessions`: the user, the content and the expiry.
 //!
-//! - `api_tokens`: whose a token is, what it allows and until when. `sessions`: whose a session is, what it holds and
-//!   when it ends.
-//! - `datasets` has a second checksum, over its source's validators. If they do not verify, no reader is affected: the
-//!   source is fetched whole.
-//!
-//! An operator who changes a row by hand sets its checksum to null. Such a row is accepted as it is, and sealed when
-//! the catalog is next opened (`seals.rs`).
-//!
-//! [`seal_dataset`]: super::dataset_rows::seal_dataset
+//! An operator who changes a row by hand sets its checksum to null (`seals.rs`).
 
 use sha2::{Digest, Sha256};
 use strata_types::version::VersionFile;
@@ -79,19 +72,14 @@ impl RecordChecksum {
         hex::encode(&self.0.finalize()[..CHECKSUM_BYTES])
     }
 
-    /// Whether this is the checksum of the record. One of another scheme covers other columns, and counts as equal.
-    pub(super) fn agrees(self, stored: &str) -> bool {
-        match stored.split_once(':') {
-            Some((SCHEME, digits)) => digits == self.digits(),
-            Some((scheme, _)) => !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_digit()),
-            None => false,
-        }
-    }
-
+    /// Checks that this is the checksum of the record. One of another scheme covers other columns, and counts as equal.
     pub(super) fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<()> {
-        match stored {
-            Some(stored) if !self.agrees(stored) => Err(CatalogError::Unverified { record: record() }),
-            _ => Ok(()),
-        }
+        let is_equal = match stored.map(|stored| stored.split_once(':')) {
+            None => true,
+            Some(Some((SCHEME, digits))) => digits == self.digits(),
+            Some(Some((scheme, _))) => !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_digit()),
+            Some(None) => false,
+        };
+        if is_equal { Ok(()) } else { Err(CatalogError::Unverified { record: record() }) }
     }
 }

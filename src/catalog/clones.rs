@@ -11,8 +11,7 @@ use super::versions::{add_version, find_version};
 use super::{AlternateBase, Catalog, CatalogError, Result, UserId};
 
 impl Catalog {
-    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Ask this before you read the
-    /// files. Four look-ups.
+    /// The version that [`Catalog::clone_dataset`] would share. Ask this before you read the files. Four look-ups.
     pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let Resolved { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
@@ -25,10 +24,9 @@ impl Catalog {
         if active >= active_limit { Err(CatalogError::PlanLimit { limit: active_limit }) } else { Ok(version) }
     }
 
-    /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is one. They
-    /// share files, which are immutable. Everything later is independent. The clone's source is `push`, its index that
-    /// of the original. Only its owner can clone a private dataset ([`CatalogError::NotFound`]), and the clone is then
-    /// private with a key of its own. No webhook fires, because the clone has none yet. [`CatalogError::Conflict`] if
+    /// Creates a dataset whose version 1 is the latest version of another, with its alternate. They share immutable
+    /// files; everything later is independent. The clone's source is `push`. Only its owner can clone a private dataset
+    /// ([`CatalogError::NotFound`]), and the clone is then private with a key of its own. [`CatalogError::Conflict`] if
     /// the version's files are not as `expected`.
     pub async fn clone_dataset(
         &self,

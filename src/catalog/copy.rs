@@ -1,10 +1,9 @@
 //! A consistent copy of the whole catalog as an SQLite file, for a backup.
 //!
-//! SQLite writes the copy itself (`VACUUM INTO`), as of one moment and without stopping writers. With PostgreSQL, every
-//! table is read under one snapshot into a new SQLite file with the same tables. So a backup needs no database server.
+//! SQLite writes the copy itself (`VACUUM INTO`) without stopping writers. With PostgreSQL, every table is read under
+//! one snapshot into a new SQLite file with the same tables. So a backup needs no database server.
 //!
-//! The original goes on, so the copy has no running work. Nobody holds a dataset or a file in it. No delivery is due in
-//! it, because the original sends it. It names no export in the store: a copy has none.
+//! The copy has no running work, no leases, no due deliveries and no exports, because the original continues.
 
 use std::io;
 use std::path::Path;
@@ -45,7 +44,6 @@ impl Catalog {
         let copied = copied.await;
         if copied.is_err() {
             for left in [path.to_owned(), format!("{name}-wal").into(), format!("{name}-shm").into()] {
-                // The first error is the one that matters, and not all of them are there.
                 let _ = tokio::fs::remove_file(left).await;
             }
         }
@@ -69,24 +67,19 @@ impl Catalog {
             export(original, copy).await?;
             snapshot.commit().await?;
         }
-        for (sql, values) in [
-            ("DELETE FROM file_reservations", vec![]),
-            ("DELETE FROM refresh_leases", vec![]),
-            ("DELETE FROM nodes", vec![]),
-            ("DELETE FROM shared_exports", vec![]),
-            ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
-            ("UPDATE scrub_progress SET leased_until = 0", vec![]),
-            (
-                "UPDATE refresh_attempts SET finished_at = $1, ok = $2, error = $3 WHERE finished_at IS NULL",
-                vec![
-                    from_time(self.now()),
-                    Value::Boolean(false),
-                    Value::Text("the refresh was still running when the metadata database was copied"),
-                ],
-            ),
+        for sql in [
+            "DELETE FROM file_reservations",
+            "DELETE FROM refresh_leases",
+            "DELETE FROM nodes",
+            "DELETE FROM shared_exports",
+            "DELETE FROM file_holds WHERE hold_id > 0",
+            "UPDATE scrub_progress SET leased_until = 0",
         ] {
-            transaction.execute(sql, &values).await?;
+            transaction.execute(sql, &[]).await?;
         }
+        let sql = "UPDATE refresh_attempts SET finished_at = $1, ok = (1 = 0), error = $2 WHERE finished_at IS NULL";
+        let error = "the refresh was still running when the metadata database was copied";
+        transaction.execute(sql, &[from_time(self.now()), Value::Text(Some(error))]).await?;
         if !keeps_due {
             transaction.execute("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", &[]).await?;
         }
@@ -142,9 +135,9 @@ async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Res
 fn values(row: &PgRow) -> Result<Vec<Value<'_>>, sqlx::Error> {
     let value = |column: &PgColumn| {
         Ok(match column.type_info().name() {
-            "INT8" => Value::OptionalInteger(row.try_get(column.ordinal())?),
-            "BOOL" => Value::OptionalBoolean(row.try_get(column.ordinal())?),
-            _ => Value::OptionalText(row.try_get(column.ordinal())?),
+            "INT8" => Value::Integer(row.try_get(column.ordinal())?),
+            "BOOL" => Value::Boolean(row.try_get(column.ordinal())?),
+            _ => Value::Text(row.try_get(column.ordinal())?),
         })
     };
     row.columns().iter().map(value).collect()

@@ -9,8 +9,8 @@ use strata_types::source::SourceFormat;
 
 use super::attempts::{Attempt, LAST_ATTEMPTS};
 use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
-use super::dataset_rows::{commit_sealed, dataset_columns, from_index, lock_dataset, seal_dataset};
-use super::engine::{Transaction, Value, select};
+use super::dataset_rows::{commit_sealed, from_index, lock_dataset, seal_dataset};
+use super::engine::{Transaction, Value, columns, select};
 use super::leases::give_up_lease;
 use super::listings::folded;
 use super::users::lock_owner;
@@ -18,7 +18,7 @@ use super::validators::{self, is_fetched_alike};
 use super::version_rows::{VERSIONS, VersionRecord, check_all_versions, no_version};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
-const VIEWED_ATTEMPTS: i64 = 10;
+const VIEWED_ATTEMPTS: u32 = 10;
 
 /// All that its owner sees of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,8 @@ impl Catalog {
         Ok(dataset)
     }
 
-    /// The dataset with this id. One look-up by primary key.
     pub async fn dataset(&self, id: DatasetId) -> Result<Option<Dataset>> {
-        let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
+        let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
         let dataset = self.engine.find(sql, &[id.into()]).await?;
         if dataset.is_none() {
             self.check_no_dataset(id).await?;
@@ -52,11 +51,10 @@ impl Catalog {
 
     /// The owner's dataset of exactly this name. One indexed look-up.
     pub async fn dataset_by_name(&self, owner: UserId, name: &DatasetName) -> Result<Option<Dataset>> {
-        let sql = select!(dataset_columns, "datasets WHERE datasets.owner_id = $1 AND datasets.name = $2");
-        self.engine.find(sql, &[owner.into(), Value::Text(name.as_str())]).await
+        let sql = select!(datasets, "WHERE datasets.owner_id = $1 AND datasets.name = $2");
+        self.engine.find(sql, &[owner.into(), Value::Text(Some(name.as_str()))]).await
     }
 
-    /// Whether there is any dataset. One look-up.
     pub async fn has_datasets(&self) -> Result<bool> {
         self.engine.has_row("SELECT dataset_id FROM datasets LIMIT 1", &[]).await
     }
@@ -79,49 +77,45 @@ impl Catalog {
         if token.contains('\0') {
             return Ok(None);
         }
-        let sql = select!(dataset_columns, "datasets WHERE datasets.ping_token = $1");
-        self.engine.find(sql, &[Value::Text(token)]).await
+        let sql = select!(datasets, "WHERE datasets.ping_token = $1");
+        self.engine.find(sql, &[Value::Text(Some(token))]).await
     }
 
     /// The owner's datasets with ids greater than `after`, by id, at most `limit`. Sorts a range of an index.
     pub async fn datasets_of(&self, owner: UserId, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
         let sql = select!(
-            dataset_columns,
-            "datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
-              ORDER BY datasets.dataset_id LIMIT $3"
+            datasets,
+            "WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2 ORDER BY datasets.dataset_id LIMIT $3"
         );
-        let values = &[owner.into(), from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())];
+        let values = &[owner.into(), from_cursor(after.map(DatasetId::get), 0), limit.into()];
         self.engine.list(sql, values).await
     }
 
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`. One range of the primary key.
     pub async fn datasets(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
-        let sql =
-            select!(dataset_columns, "datasets WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2");
-        self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())]).await
+        let sql = select!(datasets, "WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2");
+        self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), limit.into()]).await
     }
 
-    /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
-    /// active version is marked as active. Three statements; costs what it returns.
+    /// The dataset with its versions and its last attempts, as of one moment. Three statements; costs what it returns.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>> {
         let mut snapshot = self.engine.begin_snapshot().await?;
-        let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
+        let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
         let Some(dataset): Option<Dataset> = snapshot.find(sql, &[id.into()]).await? else {
             drop(snapshot);
             self.check_no_dataset(id).await?;
             return Ok(None);
         };
-        let values = &[id.into(), Value::Integer(i64::MAX), Value::Integer(i64::MAX)];
+        let values = &[id.into(), Value::Integer(Some(i64::MAX)), Value::Integer(Some(i64::MAX))];
         let versions: Vec<VersionRecord> = snapshot.list(VERSIONS, values).await?;
-        let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS), Value::Integer(i64::MAX)];
+        let values = &[id.into(), VIEWED_ATTEMPTS.into(), Value::Integer(Some(i64::MAX))];
         let last_attempts = snapshot.list(LAST_ATTEMPTS, values).await?;
         snapshot.commit().await?;
         check_all_versions(&dataset, &versions)?;
         Ok(Some(DatasetView { dataset, versions, last_attempts }))
     }
 
-    /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
-    /// never used again. [`CatalogError::Busy`] while it is refreshed.
+    /// Deletes a dataset without versions. [`CatalogError::Busy`] while it is refreshed. Its id is never used again.
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<()> {
         let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
@@ -164,32 +158,12 @@ impl Catalog {
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
         new.index = change.index.clone().unwrap_or(new.index);
 
-        let (source, index) = (new.source.to_string(), from_index(&new.index));
-        let (folded_name, folded_description) = folded(&new.name, &new.about);
-        let sql = "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
-                       records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
-                       description = $11, licence = $12, listed = $13, infer_types = $14,
-                       folded_name = $15, folded_description = $16
-                   WHERE dataset_id = $1";
-        let values = &[
-            id.into(),
-            Value::Text(new.name.as_str()),
-            Value::Text(new.name.slug()),
-            Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
-            text(&source, "source")?,
-            Value::OptionalText(new.format.map(SourceFormat::name)),
-            optional_text(new.records_path.as_deref(), "records_path")?,
-            optional_text(new.schedule.as_deref(), "schedule")?,
-            Value::OptionalText(index.as_deref()),
-            Value::Boolean(new.publish_query),
-            optional_text(new.about.description.as_deref(), "description")?,
-            optional_text(new.about.licence.as_deref(), "licence")?,
-            Value::Boolean(new.about.listed),
-            Value::Boolean(new.infer_types),
-            Value::Text(&folded_name),
-            optional_text(folded_description.as_deref(), "description")?,
-        ];
-        transaction.execute(sql, values).await.map_err(CatalogError::of_rename)?;
+        write_fields(&mut transaction, &new).await.map_err(|error| match error {
+            CatalogError::Database(sqlx::Error::Database(cause)) if cause.is_unique_violation() => {
+                CatalogError::NameTaken
+            }
+            error => error,
+        })?;
         if !is_fetched_alike(&new, &old) {
             validators::forget(&mut transaction, id).await?;
         }
@@ -209,7 +183,7 @@ impl Catalog {
             return Err(CatalogError::Conflict);
         }
         let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
-        transaction.execute(sql, &[id.into(), Value::Text(new_key.expose())]).await?;
+        transaction.execute(sql, &[id.into(), Value::Text(Some(new_key.expose()))]).await?;
         commit_sealed(transaction, id).await
     }
 
@@ -217,7 +191,7 @@ impl Catalog {
     pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset> {
         let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
-        transaction.execute(sql, &[id.into(), Value::Text(new_token.expose())]).await?;
+        transaction.execute(sql, &[id.into(), Value::Text(Some(new_token.expose()))]).await?;
         commit_sealed(transaction, id).await
     }
 
@@ -298,38 +272,66 @@ pub(super) async fn insert(
     now: DateTime<Utc>,
 ) -> Result<Dataset> {
     lock_owner(transaction, new.owner).await?;
-    let (source, index) = (new.source.to_string(), from_index(&new.index));
-    let (folded_name, folded_description) = folded(&new.name, &new.about);
-    let sql = "INSERT INTO datasets
-                   (owner_id, name, name_slug, private_key, source, format, records_path,
-                    schedule, ping_token, created_at, index_paths, publish_query,
-                    description, licence, listed, infer_types, folded_name, folded_description)
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-               ON CONFLICT (owner_id, name) DO NOTHING
-               RETURNING dataset_id";
+    let sql = concat!(
+        "INSERT INTO datasets (owner_id, name, name_slug, source, ping_token, created_at)
+         VALUES ($1, $2, $3, '', $4, $5)
+         ON CONFLICT (owner_id, name) DO NOTHING
+         RETURNING ",
+        columns!(datasets)
+    );
     let values = &[
         new.owner.into(),
-        Value::Text(new.name.as_str()),
-        Value::Text(new.name.slug()),
-        Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
-        text(&source, "source")?,
-        Value::OptionalText(new.format.map(SourceFormat::name)),
-        optional_text(new.records_path.as_deref(), "records_path")?,
-        optional_text(new.schedule.as_deref(), "schedule")?,
-        Value::Text(new.ping_token.expose()),
+        Value::Text(Some(new.name.as_str())),
+        Value::Text(Some(new.name.slug())),
+        Value::Text(Some(new.ping_token.expose())),
         from_time(now),
-        Value::OptionalText(index.as_deref()),
-        Value::Boolean(new.publish_query),
-        optional_text(new.about.description.as_deref(), "description")?,
-        optional_text(new.about.licence.as_deref(), "licence")?,
-        Value::Boolean(new.about.listed),
-        Value::Boolean(new.infer_types),
-        Value::Text(&folded_name),
-        optional_text(folded_description.as_deref(), "description")?,
     ];
-    let (id,): (i64,) = transaction.find(sql, values).await?.ok_or(CatalogError::NameTaken)?;
-    let id = DatasetId::new(to_unsigned(id, "datasets.dataset_id")?);
+    let inserted: Dataset = transaction.find(sql, values).await?.ok_or(CatalogError::NameTaken)?;
+    let id = inserted.id;
+    let dataset = Dataset {
+        about: new.about.clone(),
+        private_key: new.private_key.clone(),
+        source: new.source.clone(),
+        format: new.format,
+        records_path: new.records_path.clone(),
+        publish_query: new.publish_query,
+        infer_types: new.infer_types,
+        schedule: new.schedule.clone(),
+        index: new.index.clone(),
+        ..inserted
+    };
+    write_fields(transaction, &dataset).await?;
     check_limit(transaction, new.owner, active_limit).await?;
     reschedule(transaction, id).await?;
     seal_dataset(transaction, id).await
+}
+
+async fn write_fields(transaction: &mut Transaction, dataset: &Dataset) -> Result<()> {
+    let source = dataset.source.to_string();
+    let index = from_index(&dataset.index);
+    let (folded_name, folded_description) = folded(&dataset.name, &dataset.about);
+    let sql = "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
+                   records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
+                   description = $11, licence = $12, listed = $13, infer_types = $14,
+                   folded_name = $15, folded_description = $16
+               WHERE dataset_id = $1";
+    let values = &[
+        dataset.id.into(),
+        Value::Text(Some(dataset.name.as_str())),
+        Value::Text(Some(dataset.name.slug())),
+        Value::Text(dataset.private_key.as_ref().map(Secret::expose)),
+        text(&source, "source")?,
+        Value::Text(dataset.format.map(SourceFormat::name)),
+        optional_text(dataset.records_path.as_deref(), "records_path")?,
+        optional_text(dataset.schedule.as_deref(), "schedule")?,
+        Value::Text(index.as_deref()),
+        Value::Boolean(Some(dataset.publish_query)),
+        optional_text(dataset.about.description.as_deref(), "description")?,
+        optional_text(dataset.about.licence.as_deref(), "licence")?,
+        Value::Boolean(Some(dataset.about.listed)),
+        Value::Boolean(Some(dataset.infer_types)),
+        Value::Text(Some(&folded_name)),
+        optional_text(folded_description.as_deref(), "description")?,
+    ];
+    transaction.execute(sql, values).await.map(drop)
 }

@@ -1,9 +1,7 @@
 //! The two database engines behind one interface: SQL text and values in, rows out.
 //!
-//! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
-//! take. Its values are a list of [`Value`], and what it yields is any [`Record`].
-//!
-//! The drivers' futures take kilobytes each, so they are boxed here. The futures around them stay small.
+//! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines take. The
+//! drivers' futures take kilobytes each, so they are boxed here.
 
 use std::collections::HashSet;
 
@@ -15,7 +13,6 @@ use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, Postgres, Row as _,
 use super::link::{Lent, Link, is_broken, within};
 use super::{CatalogError, Result};
 
-/// Makes the tables of a new catalog.
 pub(super) fn migrator(sql: &'static str) -> Migrator {
     let initial = Migration::new(1, "initial".into(), MigrationType::Simple, SqlStr::from_static(sql), false);
     Migrator::with_migrations(vec![initial])
@@ -36,12 +33,15 @@ pub(super) enum Engine {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    Integer(i64),
-    OptionalInteger(Option<i64>),
-    Boolean(bool),
-    OptionalBoolean(Option<bool>),
-    Text(&'a str),
-    OptionalText(Option<&'a str>),
+    Integer(Option<i64>),
+    Boolean(Option<bool>),
+    Text(Option<&'a str>),
+}
+
+impl From<u32> for Value<'_> {
+    fn from(number: u32) -> Self {
+        Value::Integer(Some(number.into()))
+    }
 }
 
 pub(super) enum Row {
@@ -49,13 +49,11 @@ pub(super) enum Row {
     Postgres(PgRow),
 }
 
-/// A type of values that columns of either engine hold.
 pub(super) trait Cell<'r>: Decode<'r, Sqlite> + Type<Sqlite> + Decode<'r, Postgres> + Type<Postgres> {}
 
 impl<'r, T> Cell<'r> for T where T: Decode<'r, Sqlite> + Type<Sqlite> + Decode<'r, Postgres> + Type<Postgres> {}
 
 impl Row {
-    /// The value of a column, by its name or its position.
     pub(super) fn get<'r, T, I>(&'r self, column: I) -> Result<T>
     where
         T: Cell<'r>,
@@ -84,24 +82,37 @@ macro_rules! tuple_records {
 }
 tuple_records!((0: A), (0: A, 1: B), (0: A, 1: B, 2: C), (0: A, 1: B, 2: C, 3: D));
 
-/// A struct that is read from the columns with the names of its fields.
-macro_rules! record {
-    (struct $name:ident { $($field:ident: $type:ty),+ $(,)? }) => {
-        struct $name { $($field: $type),+ }
-
-        impl $crate::engine::Record for $name {
-            fn from_row(row: &$crate::engine::Row) -> $crate::Result<Self> {
-                Ok($name { $($field: row.get(stringify!($field))?),+ })
-            }
-        }
+/// The columns that a record of a table is read from. They are named, because a newer version of the service may add
+/// others while this one runs. Those of `datasets` are qualified, because SQLite does not take an alias in `RETURNING`.
+macro_rules! columns {
+    (datasets) => {
+        "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, datasets.private_key, \
+         datasets.source, datasets.format, datasets.records_path, datasets.publish_query, datasets.schedule, \
+         datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
+         datasets.frozen, datasets.created_at, datasets.description, datasets.licence, datasets.listed, \
+         datasets.infer_types, datasets.record_checksum"
+    };
+    (files) => {
+        "file_id, path, size_bytes, entity_count, content_hash, unreferenced_since"
+    };
+    (nodes) => {
+        "node_id, process, version, roles, internal_address, started_at, seen_at"
+    };
+    (sessions) => {
+        "session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum"
+    };
+    (users) => {
+        "users.user_id, users.email, users.email_key, users.password_hash, users.plan, users.created_at"
+    };
+    (webhooks) => {
+        "url, secret, is_active, last_fired_at, last_status, created_at"
     };
 }
-pub(super) use record;
+pub(super) use columns;
 
-/// The statement that selects the columns of a macro from tables, with conditions.
 macro_rules! select {
-    ($columns:ident, $from:literal) => {
-        concat!("SELECT ", $columns!(), " FROM ", $from)
+    ($table:ident, $conditions:literal) => {
+        concat!("SELECT ", $crate::engine::columns!($table), " FROM ", stringify!($table), " ", $conditions)
     };
 }
 pub(super) use select;
@@ -125,14 +136,8 @@ macro_rules! run {
 }
 
 impl Engine {
-    /// The first record that `sql`, which only reads, yields.
     pub(super) async fn find<T: Record>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
-        let mut connection = self.read().await?;
-        let found = match connection.first_row(sql, values).await {
-            Err(error) if connection.is_worth_another(&error) => self.read().await?.first_row(sql, values).await,
-            found => found,
-        };
-        found?.transpose()
+        Ok(self.list(sql, values).await?.into_iter().next())
     }
 
     /// All records that `sql`, which only reads, yields. The statement, or the data, must bound their number.
@@ -216,7 +221,7 @@ pub(super) enum Transaction {
 
 impl Transaction {
     pub(super) async fn find<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
-        self.first_row(sql, values).await?.transpose()
+        Ok(self.list(sql, values).await?.into_iter().next())
     }
 
     pub(super) async fn list<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
@@ -226,14 +231,6 @@ impl Transaction {
     /// As [`Transaction::find`], of a statement that always yields a row.
     pub(super) async fn one<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<T> {
         Ok(self.find(sql, values).await?.ok_or(sqlx::Error::RowNotFound)?)
-    }
-
-    async fn first_row<T: Record>(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Option<Result<T>>, sqlx::Error> {
-        run!(self, query(sql, values, T::from_row).fetch_optional())
     }
 
     async fn all_rows<T: Send + Unpin>(
@@ -269,54 +266,42 @@ impl Transaction {
 
     /// Whether what failed so may succeed on another connection: this one broke, perhaps long ago, while it was idle.
     fn is_worth_another(&self, error: &sqlx::Error) -> bool {
-        matches!(self, Transaction::Postgres(lent) if lent.is_discarded()) && is_broken(error) && !is_timeout(error)
+        let is_timeout = matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut);
+        matches!(self, Transaction::Postgres(lent) if lent.is_discarded()) && is_broken(error) && !is_timeout
     }
-}
-
-fn is_timeout(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 pub(super) fn arguments<'q, DB: Database>(values: &[Value<'q>]) -> Result<DB::Arguments, sqlx::Error>
 where
-    bool: Encode<'q, DB> + Type<DB>,
     Option<bool>: Encode<'q, DB> + Type<DB>,
-    i64: Encode<'q, DB> + Type<DB>,
     Option<i64>: Encode<'q, DB> + Type<DB>,
-    &'q str: Encode<'q, DB> + Type<DB>,
     Option<&'q str>: Encode<'q, DB> + Type<DB>,
 {
     let mut arguments = DB::Arguments::default();
     for value in values {
         match *value {
             Value::Integer(value) => arguments.add(value),
-            Value::OptionalInteger(value) => arguments.add(value),
             Value::Boolean(value) => arguments.add(value),
-            Value::OptionalBoolean(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
-            Value::OptionalText(value) => arguments.add(value),
         }
         .map_err(sqlx::Error::Encode)?;
     }
     Ok(arguments)
 }
 
-/// How many values a statement asks for that asks for many: always for as many, so that there is one statement. A page
-/// of them is filled up with nulls, which are never found.
+/// The number of values in a list of a statement, which is filled up with nulls, so that there is one statement.
 pub(super) const AT_ONCE: usize = 100;
 
-/// `$1, $2` and so on.
 pub(super) fn placeholders(count: usize) -> String {
     (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The texts among these that a statement yields in its first column, a hundred at a time. A text that the catalog
-/// cannot hold is never found.
+/// The texts among these that a statement yields in its first column.
 pub(super) async fn texts_found(engine: &Engine, sql: &'static str, texts: &[&str]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     for chunk in texts.chunks(AT_ONCE) {
         let text = |number| chunk.get(number).copied().filter(|text: &&str| !text.contains('\0'));
-        let values: Vec<Value<'_>> = (0..AT_ONCE).map(|number| Value::OptionalText(text(number))).collect();
+        let values: Vec<Value<'_>> = (0..AT_ONCE).map(|number| Value::Text(text(number))).collect();
         found.extend(engine.list_with(sql, &values, |row| row.get::<String, _>(0)).await?);
     }
     Ok(found)

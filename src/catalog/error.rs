@@ -15,11 +15,7 @@ use super::link::Replaced;
 #[non_exhaustive]
 pub enum CatalogError {
     #[error("cannot open the metadata database {url:?}: {reason}")]
-    InvalidUrl {
-        /// The address as it was given, without a password.
-        url: String,
-        reason: String,
-    },
+    InvalidUrl { url: String, reason: String },
     #[error("cannot create the parent directory of {path:?}")]
     Directory { path: String, source: io::Error },
     #[error("cannot open the metadata database {path:?} for reading and writing{}", whose(source))]
@@ -65,10 +61,8 @@ pub enum CatalogError {
     /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
     #[error("the file is not reserved, or its reservation has expired")]
     ReservationLost,
-    /// The state on which the change was based has changed.
     #[error("the record has changed, or its state does not allow this change")]
     Conflict,
-    /// A number is larger than the database can hold (2^63 - 1).
     #[error("{field} is too large: {value}")]
     OutOfRange { field: &'static str, value: u64 },
     #[error("{field} must not contain the character U+0000")]
@@ -113,7 +107,6 @@ fn damaged(file: Option<&str>) -> String {
     }
 }
 
-/// What to do about a file that this process may not open.
 fn whose(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -162,7 +155,7 @@ impl CatalogError {
         )
     }
 
-    /// As an error of opening this SQLite file, which lies at `file`.
+    /// As an error of opening this SQLite file at `file`.
     pub(super) fn of_file(self, path: &str, file: &Path) -> CatalogError {
         match self {
             CatalogError::Unavailable { reason: Unavailability::Exhausted, .. }
@@ -172,16 +165,6 @@ impl CatalogError {
             },
             CatalogError::Damaged { source, .. } => CatalogError::Damaged { file: Some(path.to_owned()), source },
             other => other,
-        }
-    }
-
-    /// The meaning of an error of an update that can only violate the uniqueness of a dataset's name.
-    pub(super) fn of_rename(self) -> CatalogError {
-        match &self {
-            CatalogError::Database(sqlx::Error::Database(cause)) if cause.is_unique_violation() => {
-                CatalogError::NameTaken
-            }
-            _ => self,
         }
     }
 }
@@ -223,7 +206,6 @@ impl Unavailability {
     }
 }
 
-/// What an error of the database means, if it means one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Unavailable(Unavailability),
@@ -231,7 +213,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// `None` for all others.
     pub(super) fn of(error: &sqlx::Error) -> Option<Failure> {
         use Unavailability::{Closed, Locked, Unreachable};
         match error {
@@ -286,9 +267,7 @@ fn of_sqlite(code: i32, has_file_limit: impl Fn() -> bool) -> Option<Failure> {
             5 | 6 | 15 => Unavailability::Locked,
             // NOMEM, CANTOPEN.
             7 | 14 => Unavailability::Exhausted,
-            // READONLY.
             8 => Unavailability::ReadOnly,
-            // FULL.
             13 => Unavailability::Full,
             // CORRUPT, NOTADB.
             11 | 26 => return Some(Failure::Damaged),
@@ -303,15 +282,12 @@ fn of_sqlstate(code: &str) -> Option<Failure> {
     let unavailable = match code {
         // lock_not_available, deadlock_detected, serialization_failure, query_canceled.
         "55P03" | "40P01" | "40001" | "57014" => Unavailability::Locked,
-        // disk_full.
         "53100" => Unavailability::Full,
         // too_many_connections, cannot_connect_now, and the ends of sessions.
         "53300" | "57P01" | "57P02" | "57P03" | "57P05" => Unavailability::Unreachable,
         // undefined_table, invalid_catalog_name, invalid_schema_name.
         "42P01" | "3D000" | "3F000" => Unavailability::Missing,
-        // read_only_sql_transaction.
         "25006" => Unavailability::ReadOnly,
-        // out_of_memory.
         "53200" => Unavailability::Exhausted,
         // data_corrupted, index_corrupted.
         "XX001" | "XX002" => return Some(Failure::Damaged),
@@ -323,36 +299,26 @@ fn of_sqlstate(code: &str) -> Option<Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::Unavailability::{Closed, Full, Locked, Missing, ReadOnly, Unreachable};
     use super::*;
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn temporary_errors_differ_from_damage() {
+        let temporary = |reason| Some(Failure::Unavailable(reason));
+        // BUSY, BUSY_SNAPSHOT, FULL, READONLY, CORRUPT_INDEX, NOTADB, IOERR_FSYNC, CONSTRAINT_UNIQUE, IOERR_WRITE.
+        let codes = [5, 517, 13, 8, 779, 26, 1_034, 2_067, 778];
+        let expected = [Locked, Locked, Full, ReadOnly].map(temporary);
+        let found = codes.map(|code| of_sqlite(code, || false));
+        assert_eq!(found[..4], expected);
+        assert_eq!(found[4..], [Some(Failure::Damaged), Some(Failure::Damaged), None, None, None]);
+        // With a limit for the size of files.
+        assert_eq!(of_sqlite(778, || true), temporary(Full));
+        assert_eq!(Failure::of(&sqlx::Error::PoolClosed), temporary(Closed));
         for (code, expected) in [
-            (5, Some(Failure::Unavailable(Unavailability::Locked))),
-            // BUSY_SNAPSHOT.
-            (517, Some(Failure::Unavailable(Unavailability::Locked))),
-            (13, Some(Failure::Unavailable(Unavailability::Full))),
-            (8, Some(Failure::Unavailable(Unavailability::ReadOnly))),
-            // CORRUPT_INDEX.
-            (779, Some(Failure::Damaged)),
-            (26, Some(Failure::Damaged)),
-            // IOERR_FSYNC, CONSTRAINT_UNIQUE.
-            (1_034, None),
-            (2_067, None),
-        ] {
-            assert_eq!(of_sqlite(code, || false), expected, "{code}");
-        }
-        // IOERR_WRITE, without and with a limit for the size of files.
-        assert_eq!(of_sqlite(778, || false), None);
-        assert_eq!(of_sqlite(778, || true), Some(Failure::Unavailable(Unavailability::Full)));
-        // It was told as a database server that does not answer, also of an SQLite file.
-        let closed = Failure::of(&sqlx::Error::PoolClosed);
-        assert_eq!(closed, Some(Failure::Unavailable(Unavailability::Closed)));
-        for (code, expected) in [
-            ("55P03", Some(Failure::Unavailable(Unavailability::Locked))),
-            ("08006", Some(Failure::Unavailable(Unavailability::Unreachable))),
-            ("42P01", Some(Failure::Unavailable(Unavailability::Missing))),
-            ("3D000", Some(Failure::Unavailable(Unavailability::Missing))),
+            ("55P03", temporary(Locked)),
+            ("08006", temporary(Unreachable)),
+            ("42P01", temporary(Missing)),
+            ("3D000", temporary(Missing)),
             ("XX001", Some(Failure::Damaged)),
             ("23505", None),
             ("42601", None),

@@ -82,15 +82,7 @@ impl Record for FileReference {
     }
 }
 
-macro_rules! file_columns {
-    () => {
-        "file_id, path, size_bytes, entity_count, content_hash, unreferenced_since"
-    };
-}
-
-const EXPIRED_AT_ONCE: i64 = 1_000;
-
-const RESERVED_AT_ONCE: i64 = 1_000;
+const LISTED_AT_ONCE: u32 = 1_000;
 
 /// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
 /// [`Catalog::expire_reservations`] removes it, because until then its file can be recorded.
@@ -139,21 +131,18 @@ pub(super) async fn reserve(
 impl Catalog {
     /// The recorded file at a path of the store. One look-up by index.
     pub async fn file_at(&self, path: &str) -> Result<Option<VersionFile>> {
-        let sql = select!(file_columns, "files WHERE path = $1");
-        self.engine.find(sql, &[text(path, "path")?]).await
+        self.engine.find(select!(files, "WHERE path = $1"), &[text(path, "path")?]).await
     }
 
     /// Other recorded files of the same entities as `file`, at most `limit`. Reads all records of files.
     pub async fn files_alike(&self, file: &VersionFile, limit: u32) -> Result<Vec<VersionFile>> {
-        let sql =
-            select!(file_columns, "files WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3");
-        let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), Value::Integer(limit.into())];
+        let sql = select!(files, "WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3");
+        let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), limit.into()];
         self.engine.list(sql, values).await
     }
 
-    /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
-    /// unknown file. The reservation ends after `lasts`. A second call moves the end. The file of a refresh is reserved
-    /// with its lease ([`Catalog::acquire_refresh`]).
+    /// Reserves a path of the store for a new file, for `lasts`. Call it before the first byte is written, so that no
+    /// sweep finds an unknown file. A refresh reserves its file with its lease ([`Catalog::acquire_refresh`]).
     pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         reserve(&mut transaction, path, None, after(self.now(), lasts)).await?;
@@ -167,31 +156,30 @@ impl Catalog {
     /// The paths that are reserved without a refresh, at most 1,000: of files of new datasets and of alternates.
     pub async fn reserved_files(&self) -> Result<Vec<String>> {
         let sql = "SELECT path FROM file_reservations WHERE attempt_id IS NULL LIMIT $1";
-        self.engine.list_with(sql, &[Value::Integer(RESERVED_AT_ONCE)], |row| row.get(0)).await
+        self.engine.list_with(sql, &[LISTED_AT_ONCE.into()], |row| row.get(0)).await
     }
 
-    /// Ends the expired reservations and returns their number. Their files can then no longer be recorded. A sweep does
-    /// this before it lists the store. A commit for each.
+    /// Ends the expired reservations and returns their number. Their files can then no longer be recorded.
     pub async fn expire_reservations(&self) -> Result<u64> {
         let now = from_time(self.now());
         let mut ended = 0;
         loop {
             let sql = "SELECT path FROM file_reservations WHERE expires_at <= $1 LIMIT $2";
-            let expired: Vec<(String,)> = self.engine.list(sql, &[now, Value::Integer(EXPIRED_AT_ONCE)]).await?;
+            let expired: Vec<(String,)> = self.engine.list(sql, &[now, LISTED_AT_ONCE.into()]).await?;
             if expired.is_empty() {
                 return Ok(ended);
             }
             for (path,) in expired {
                 // One at a time, so that no renewal of several waits for it in a circle.
                 let sql = "DELETE FROM file_reservations WHERE path = $1 AND expires_at <= $2";
-                ended += self.engine.write(sql, &[Value::Text(&path), now]).await?;
+                ended += self.engine.write(sql, &[Value::Text(Some(&path)), now]).await?;
             }
         }
     }
 
     /// Which of these paths are recorded or reserved. A file of the store that was listed before this call, and is not
-    /// in the result, never will be. It may be removed, unless files are held ([`Catalog::files_held`]). Two look-ups
-    /// by index for each path, a statement for a hundred.
+    /// in the result, can be removed, unless files are held ([`Catalog::files_held`]). Two look-ups by index for each
+    /// path.
     pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
         texts_found(&self.engine, NAMED.as_str(), paths).await
     }
@@ -206,7 +194,7 @@ impl Catalog {
     async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>> {
         let mut referred = HashSet::new();
         for chunk in files.chunks(AT_ONCE) {
-            let value = |position: usize| chunk.get(position).map_or(Value::OptionalInteger(None), |id| (*id).into());
+            let value = |position: usize| chunk.get(position).map_or(Value::Integer(None), |id| (*id).into());
             let values: Vec<Value<'_>> = (0..AT_ONCE).map(value).collect();
             let file = |row: &Row| Ok(FileId::new(to_unsigned(row.get("file")?, "versions.file_id")?));
             referred.extend(self.engine.list_with(REFERRED_IN_TABLE.as_str(), &values, file).await?);
@@ -222,7 +210,7 @@ impl Catalog {
                    SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.alt_file_id = $1
                    ORDER BY 1, 3, 4 LIMIT $2";
-        self.engine.list(sql, &[file.into(), Value::Integer(limit.into())]).await
+        self.engine.list(sql, &[file.into(), limit.into()]).await
     }
 
     /// Versions whose file, or alternate's, has no record, as after an edit without rules; at most `limit`. Reads all.
@@ -236,18 +224,16 @@ impl Catalog {
                    LEFT JOIN files f ON f.file_id = v.alt_file_id
                    WHERE v.alt_file_id IS NOT NULL AND f.file_id IS NULL
                    ORDER BY 1, 3, 4 LIMIT $1";
-        self.engine.list(sql, &[Value::Integer(limit.into())]).await
+        self.engine.list(sql, &[limit.into()]).await
     }
 
-    /// The recorded files with ids greater than `after`, by id, at most `limit`. Page by page this gives all of them,
-    /// also those that nothing refers to. One range of the primary key.
+    /// The recorded files with ids greater than `after`, by id, at most `limit`. One range of the primary key.
     pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>> {
-        let sql = select!(file_columns, "files WHERE file_id > $1 ORDER BY file_id LIMIT $2");
-        self.engine.list(sql, &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())]).await
+        let sql = select!(files, "WHERE file_id > $1 ORDER BY file_id LIMIT $2");
+        self.engine.list(sql, &[from_cursor(after.map(FileId::get), 0), limit.into()]).await
     }
 
-    /// As [`Catalog::files`], but an unreadable record gives its error in its place. So one damaged record does not
-    /// hide the others. A page with such a record costs one statement per record.
+    /// As [`Catalog::files`], but an unreadable record gives its error in its place, for one statement per record.
     pub async fn files_apart(&self, after: Option<FileId>, limit: u32) -> Result<Vec<ListedFile>> {
         match self.files(after, limit).await {
             Ok(page) => {
@@ -257,12 +243,11 @@ impl Catalog {
             Err(error) => return Err(error),
         }
         let sql = "SELECT file_id FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2";
-        let values = &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())];
+        let values = &[from_cursor(after.map(FileId::get), 0), limit.into()];
         let ids = self.engine.list_with(sql, values, |row| row.unsigned("files.file_id").map(FileId::new)).await?;
         let mut page = Vec::with_capacity(ids.len());
         for id in ids {
             match self.recorded_file(id).await {
-                // A sweep was faster.
                 Ok(None) => {}
                 Ok(Some(file)) => page.push(ListedFile { id, file: Ok(file) }),
                 Err(error) if error.is_damage() => page.push(ListedFile { id, file: Err(error) }),
@@ -272,22 +257,19 @@ impl Catalog {
         Ok(page)
     }
 
-    /// The record of a file. One look-up by primary key.
     pub async fn recorded_file(&self, id: FileId) -> Result<Option<RecordedFile>> {
-        let sql = select!(file_columns, "files WHERE file_id = $1");
-        self.engine.find(sql, &[id.into()]).await
+        self.engine.find(select!(files, "WHERE file_id = $1"), &[id.into()]).await
     }
 
-    /// The files without a reference for longer than `older_than`, the longest first, at most `limit`. None while files
-    /// are held. One range of an index of only such files.
+    /// The files without a reference for longer than `older_than`, the longest first. None while files are held.
     pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>> {
         let sql = select!(
-            file_columns,
-            "files WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
+            files,
+            "WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
              ORDER BY unreferenced_since LIMIT $3"
         );
         let now = self.now();
-        self.engine.list(sql, &[from_time(before(now, older_than)), from_time(now), Value::Integer(limit.into())]).await
+        self.engine.list(sql, &[from_time(before(now, older_than)), from_time(now), limit.into()]).await
     }
 
     /// Removes the records of those `files` that have had no reference for longer than `older_than`, and still have
@@ -358,7 +340,7 @@ impl Catalog {
         self.engine.write("DELETE FROM file_holds WHERE hold_id = $1", &[hold.into()]).await.map(drop)
     }
 
-    /// Whether somebody holds the files, so that none may be removed from the store.
+    /// Whether the files are held, so that none may be removed from the store.
     pub async fn files_held(&self) -> Result<bool> {
         let sql = "SELECT hold_id FROM file_holds WHERE expires_at > $1 LIMIT 1";
         self.engine.has_row(sql, &[from_time(self.now())]).await
@@ -397,8 +379,7 @@ pub(super) async fn record(transaction: &mut Transaction, file: &NewFile, now: D
 
 /// Marks a file that `transaction` has taken a reference from, unless it has another.
 pub(super) async fn unreference(transaction: &mut Transaction, file: FileId, now: DateTime<Utc>) -> Result<()> {
-    // Changes nothing. But two transactions that remove the last two references at once then wait for each other. So
-    // the next statement sees the other's change.
+    // Changes nothing, but the removals of the last two references wait for each other, and the second sees the first.
     let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
     transaction.execute(sql, &[file.into()]).await?;
     let sql = "UPDATE files SET unreferenced_since = $2

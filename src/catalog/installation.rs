@@ -21,8 +21,7 @@ impl Catalog {
         let identity = hex::encode(rand::random::<[u8; IDENTITY_BYTES]>());
         let sql = "INSERT INTO installation (installation_id, identity, store_marked) VALUES (0, $1, $2)
                    ON CONFLICT (installation_id) DO NOTHING";
-        self.engine.write(sql, &[Value::Text(&identity), Value::Boolean(false)]).await?;
-        // Another process may have been faster.
+        self.engine.write(sql, &[Value::Text(Some(&identity)), Value::Boolean(Some(false))]).await?;
         let found = self.recorded_installation().await?;
         found.ok_or(CatalogError::Corrupt { column: "installation.identity", value: "nothing".to_owned() })
     }
@@ -38,11 +37,10 @@ impl Catalog {
 
     pub async fn note_store_marked(&self) -> Result<()> {
         let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
-        self.engine.write(sql, &[Value::Boolean(true)]).await.map(drop)
+        self.engine.write(sql, &[Value::Boolean(Some(true))]).await.map(drop)
     }
 }
 
-/// Whether a text is one of those that [`Catalog::installation`] makes.
 pub(super) fn check_identity(identity: &str) -> Result<()> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     match identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit) {

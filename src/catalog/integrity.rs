@@ -1,14 +1,9 @@
-//! Checks the database itself: its own check of pages and indexes, and every row of every table, read through the types
-//! of the service.
+//! Checks the database itself, and reports damage:
 //!
-//! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: indexes
-//!    that it has marked invalid, and `amcheck`, which compares indexes with their tables, where the extension is
-//!    installed.
-//! 2. Every row, page by page by primary key.
+//! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: invalid
+//!    indexes, and `amcheck`, which compares indexes with their tables, if the extension is installed.
+//! 2. Every row, page by page by primary key, read through the types of the service.
 //! 3. What rows of different tables must agree in.
-//!
-//! The check reports damage and goes on. It cannot notice a value that became another possible value, such as a letter
-//! of a description.
 
 use std::fmt;
 
@@ -19,16 +14,18 @@ use strata_types::user::{User, email_key};
 use strata_types::version::VersionSelector;
 
 use super::attempts::Attempt;
-use super::convert::{to_optional_time, to_optional_unsigned, to_time, to_unsigned};
+use super::convert::to_unsigned;
 use super::engine::{Engine, Record, Row, Value};
 use super::installation::check_identity;
+use super::nodes::Node;
+use super::sessions::SessionRecord;
+use super::tokens::check_token;
+use super::usage::counts;
 use super::validators::{self, validators_checksum};
 use super::webhooks::Webhook;
 use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
 
-const PAGE: i64 = 1_000;
-
-const TOLD: i64 = 100;
+const ROWS_TOLD: u32 = 100;
 
 /// The tables of SQLite whose ids have gone further than the last one that is recorded as assigned.
 const ASSIGNED: &str = "SELECT used.name, used.last FROM (
@@ -42,42 +39,139 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
 
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
-/// A page of a table by its key: that, and these columns or all.
-macro_rules! page_sql {
-    ($table:literal, $key:literal, $columns:literal) => {
-        concat!(
-            "SELECT ",
-            $key,
-            ", ",
-            $columns,
-            " FROM ",
-            $table,
-            " WHERE ",
-            $key,
-            " > $1 ORDER BY ",
-            $key,
-            " LIMIT $2"
-        )
+#[derive(Clone)]
+enum Key {
+    Number(i64),
+    Pair(i64, i64),
+    /// Not shown, because it can be the hash of a secret.
+    Text(String),
+}
+
+impl Key {
+    fn values(&self) -> Vec<Value<'_>> {
+        match self {
+            Key::Number(number) => vec![Value::Integer(Some(*number))],
+            Key::Pair(first, second) => vec![Value::Integer(Some(*first)), Value::Integer(Some(*second))],
+            Key::Text(text) => vec![Value::Text(Some(text))],
+        }
+    }
+
+    /// The key of the same kind that a row begins with.
+    fn read(&self, row: &Row) -> Result<Key> {
+        Ok(match self {
+            Key::Number(_) => Key::Number(row.get(0)?),
+            Key::Pair(..) => Key::Pair(row.get(0)?, row.get(1)?),
+            Key::Text(_) => Key::Text(row.get(0)?),
+        })
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Number(number) => write!(formatter, " {number}"),
+            Key::Pair(first, second) => write!(formatter, " {first} {second}"),
+            Key::Text(_) => Ok(()),
+        }
+    }
+}
+
+/// The rows of a table: its name, the key before all others, a page of rows after a key, and the check of a row.
+type Rows = (&'static str, Key, &'static str, fn(&Row) -> Result<()>);
+
+macro_rules! page {
+    ($table:literal, $key:literal, $last:literal) => {
+        concat!("SELECT ", $key, ", * FROM ", $table, " WHERE (", $key, ") > (", $last, ") ORDER BY 1, 2 LIMIT 1000")
     };
 }
 
+fn tables() -> [Rows; 20] {
+    const NUMBER: Key = Key::Number(0);
+    // The first number of some tables is 0.
+    const NUMBER_OR_0: Key = Key::Number(-1);
+    const PAIR: Key = Key::Pair(0, 0);
+    const TEXT: Key = Key::Text(String::new());
+    [
+        ("users", NUMBER, page!("users", "user_id", "$1"), check_user),
+        ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_dataset),
+        ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_rest_of_dataset),
+        ("files", NUMBER, page!("files", "file_id", "$1"), check_file),
+        ("refresh_attempts", NUMBER, page!("refresh_attempts", "attempt_id", "$1"), check_record::<Attempt>),
+        ("webhooks", NUMBER, page!("webhooks", "dataset_id", "$1"), check_record::<Webhook>),
+        ("refresh_leases", NUMBER, page!("refresh_leases", "dataset_id", "$1"), |row| {
+            row.unsigned("refresh_leases.attempt_id")?;
+            row.time("refresh_leases.expires_at").map(drop)
+        }),
+        ("file_holds", NUMBER_OR_0, page!("file_holds", "hold_id", "$1"), |row| {
+            row.time("file_holds.expires_at").map(drop)
+        }),
+        ("write_probes", NUMBER_OR_0, page!("write_probes", "probe_id", "$1"), |row| match row.get("written_at")? {
+            1_i64.. => row.time("write_probes.written_at").map(drop),
+            other => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: other.to_string() }),
+        }),
+        ("installation", NUMBER_OR_0, page!("installation", "installation_id", "$1"), |row| {
+            row.get::<bool, _>("store_marked")?;
+            check_identity(row.get("identity")?)
+        }),
+        ("scrub_progress", NUMBER_OR_0, page!("scrub_progress", "scrub_id", "$1"), |row| {
+            row.unsigned("scrub_progress.file_id")?;
+            row.time("scrub_progress.finished_at")?;
+            row.time("scrub_progress.leased_until").map(drop)
+        }),
+        ("sessions", TEXT, page!("sessions", "session_hash", "$1"), check_record::<SessionRecord>),
+        ("api_tokens", TEXT, page!("api_tokens", "token_hash", "$1"), check_token),
+        ("usage_writers", TEXT, page!("usage_writers", "writer", "$1"), |row| {
+            row.unsigned("usage_writers.batch")?;
+            row.time("usage_writers.written_at").map(drop)
+        }),
+        ("nodes", TEXT, page!("nodes", "node_id", "$1"), check_record::<Node>),
+        ("shared_exports", TEXT, page!("shared_exports", "export_key", "$1"), |row| {
+            row.unsigned("shared_exports.file_id")?;
+            row.time("shared_exports.used_at")?;
+            row.optional_time("shared_exports.claimed_until").map(drop)
+        }),
+        ("file_reservations", TEXT, page!("file_reservations", "path", "$1"), |row| {
+            row.optional_unsigned("file_reservations.attempt_id")?;
+            row.time("file_reservations.expires_at").map(drop)
+        }),
+        // As a read finds them, too: [`Catalog::check_version`].
+        ("versions", PAIR, page!("versions", "dataset_id, version_number", "$1, $2"), |row| {
+            row.time("versions.created_at").map(drop)
+        }),
+        ("webhook_deliveries", PAIR, page!("webhook_deliveries", "dataset_id, version_number", "$1, $2"), |row| {
+            row.time("webhook_deliveries.due_at")?;
+            row.optional_time("webhook_deliveries.claimed_at").map(drop)
+        }),
+        ("dataset_usage", PAIR, page!("dataset_usage", "dataset_id, day", "$1, $2"), |row| counts(row).map(drop)),
+    ]
+}
+
 impl Catalog {
-    /// Reads the whole database and reports all that is wrong with it. Under SQLite, `quick` does not compare indexes
-    /// with tables, which takes most of the time. Damage is no error here.
+    /// Reads the whole database and reports damage. Under SQLite, `quick` does not compare indexes with tables.
     pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<()> {
         self.check_engine(quick, tell).await?;
-        self.check_rows(tell).await?;
+        for (table, before_all, sql, check) in tables() {
+            self.check_rows(table, before_all, sql, check, tell).await?;
+        }
         self.check_agreement(tell).await
     }
 
-    /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no
-    /// file. Reads all of it once.
+    /// The first damage of the pages of an SQLite file. Reads all of it once.
     pub async fn first_damage(&self) -> Result<Option<String>> {
         let Engine::Sqlite { .. } = &*self.engine else { return Ok(None) };
         match self.engine.list::<(String,)>("PRAGMA quick_check(1)", &[]).await {
             Ok(found) => Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok")),
             Err(error) => told(error).map(Some),
         }
+    }
+
+    async fn list_or_tell<T: Record>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+        tell: &mut Tell<'_>,
+    ) -> Result<Vec<T>> {
+        or_tell(self.engine.list(sql, values).await, "", tell).map(Option::unwrap_or_default)
     }
 
     async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<()> {
@@ -87,173 +181,69 @@ impl Catalog {
         };
         check_partial_indexes(&readers.pool, tell).await?;
         let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
-        let lines: Vec<(String,)> = or_tell(self.engine.list(sql, &[]).await, "", tell)?.unwrap_or_default();
+        let lines: Vec<(String,)> = self.list_or_tell(sql, &[], tell).await?;
         lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| tell(line));
         let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
-        let orphans: Vec<(String, String, i64)> =
-            or_tell(self.engine.list(sql, &[]).await, "", tell)?.unwrap_or_default();
-        for (table, parent, rows) in orphans {
+        for (table, parent, rows) in self.list_or_tell::<(String, String, i64)>(sql, &[], tell).await? {
             tell(format!("rows in {table} that refer to missing rows in {parent}: {rows}"));
         }
-        let assigned: Vec<(String, i64)> =
-            or_tell(self.engine.list(ASSIGNED, &[]).await, "", tell)?.unwrap_or_default();
-        for (table, last) in assigned {
+        for (table, last) in self.list_or_tell::<(String, i64)>(ASSIGNED, &[], tell).await? {
             tell(format!("sqlite_sequence: IDs in {table} up to {last} are in use but would be assigned again"));
         }
         Ok(())
     }
 
-    async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
-        type Check = fn(&Row) -> Result<()>;
-        let tables: [(&'static str, i64, &'static str, Check); 10] = [
-            ("users", 0, page_sql!("users", "user_id", "*"), check_user),
-            ("datasets", 0, page_sql!("datasets", "dataset_id", "*"), check_dataset),
-            ("datasets", 0, page_sql!("datasets", "dataset_id", "*"), check_rest_of_dataset),
-            ("files", 0, page_sql!("files", "file_id", "*"), check_file),
-            ("refresh_attempts", 0, page_sql!("refresh_attempts", "attempt_id", "*"), check_record::<Attempt>),
-            ("webhooks", 0, page_sql!("webhooks", "dataset_id", "*"), check_record::<Webhook>),
-            ("refresh_leases", 0, page_sql!("refresh_leases", "dataset_id", "*"), check_lease),
-            ("file_holds", -1, page_sql!("file_holds", "hold_id", "*"), check_hold),
-            ("write_probes", -1, page_sql!("write_probes", "probe_id", "*"), check_probe),
-            ("installation", -1, page_sql!("installation", "installation_id", "*"), check_installation),
-        ];
-        for (table, before_all, sql, check) in tables {
-            let mut last = before_all;
-            loop {
-                let values = &[Value::Integer(last), Value::Integer(PAGE)];
-                // What follows a page that cannot be read is not reached.
-                let page = self.page::<(i64,)>(format!("{table}, after {last}: "), sql, values, check, tell).await?;
-                let Some(((key,), _)) = page.last() else { break };
-                last = *key;
-                for ((key,), checked) in page {
-                    or_tell(checked, format_args!("{table} {key}: "), tell)?;
-                }
-            }
-        }
-        self.check_named_rows(tell).await?;
-        self.check_version_rows(tell).await
-    }
-
-    /// Tables whose primary key is a text.
-    async fn check_named_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
-        for (table, sql) in [
-            ("sessions", page_sql!("sessions", "session_hash", "user_id, created_at, expires_at")),
-            ("api_tokens", page_sql!("api_tokens", "token_hash", "user_id, created_at, last_used_at")),
-            ("usage_writers", page_sql!("usage_writers", "writer", "batch, written_at, written_at")),
-            ("nodes", page_sql!("nodes", "node_id", "CAST(NULL AS BIGINT), started_at, seen_at")),
-            ("shared_exports", page_sql!("shared_exports", "export_key", "file_id, used_at, claimed_until")),
-            ("file_reservations", page_sql!("file_reservations", "path", "attempt_id, expires_at, expires_at")),
-        ] {
-            let place = format!("{table}: ");
-            let check = |row: &Row| {
-                to_optional_unsigned(row.get(1)?, table)?;
-                to_time(row.get(2)?, table)?;
-                to_optional_time(row.get(3)?, table).map(drop)
+    async fn check_rows(
+        &self,
+        table: &str,
+        before_all: Key,
+        sql: &'static str,
+        check: fn(&Row) -> Result<()>,
+        tell: &mut Tell<'_>,
+    ) -> Result<()> {
+        let mut last = before_all;
+        loop {
+            let read = |row: &Row| match check(row) {
+                // The value is of another type than its column.
+                Err(error @ CatalogError::Database(_)) => Err(error),
+                checked => Ok((last.read(row)?, checked)),
             };
-            let mut last = String::new();
-            loop {
-                let values = &[Value::Text(&last), Value::Integer(PAGE)];
-                let page = self.page::<(String,)>(&place, sql, values, check, tell).await?;
-                let Some(((key,), _)) = page.last() else { break };
-                last = key.clone();
-                for ((key,), checked) in page {
-                    or_tell(checked, &place, tell)?;
-                    if matches!(table, "sessions" | "api_tokens") && !is_hash(&key) {
+            let page = self.engine.list_with(sql, &last.values(), read).await;
+            let after = if let Key::Text(_) = last { "" } else { ", after" };
+            // Rows after a page that cannot be read are not checked.
+            let page = or_tell(page, format_args!("{table}{after}{last}: "), tell)?.unwrap_or_default();
+            let Some((key, _)) = page.last() else { return Ok(()) };
+            last = key.clone();
+            for (key, mut checked) in page {
+                match (&key, table) {
+                    (Key::Pair(dataset, number), "versions") if checked.is_ok() => {
+                        checked = self.check_version(*dataset, *number).await;
+                    }
+                    (Key::Text(text), "sessions" | "api_tokens") if !is_hash(text) => {
                         tell(format!("{table}: a key is not a valid hash"));
                     }
-                    let verified = match table {
-                        "sessions" => self.check_session(&key).await,
-                        "api_tokens" => self.check_token(&key).await,
-                        _ => Ok(()),
-                    };
-                    or_tell(verified, &place, tell)?;
+                    _ => {}
                 }
+                or_tell(checked, format_args!("{table}{key}: "), tell)?;
             }
         }
-        Ok(())
     }
 
-    /// Tables whose primary key is a dataset and a number, of a version or of a day.
-    async fn check_version_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
-        for (table, sql) in [
-            (
-                "versions",
-                "SELECT dataset_id, version_number, file_id, alt_file_id, created_at FROM versions
-                 WHERE dataset_id > $1 OR (dataset_id = $1 AND version_number > $2)
-                 ORDER BY dataset_id, version_number LIMIT $3",
-            ),
-            (
-                "webhook_deliveries",
-                "SELECT dataset_id, version_number, due_at, claimed_at, due_at FROM webhook_deliveries
-                 WHERE dataset_id > $1 OR (dataset_id = $1 AND version_number > $2)
-                 ORDER BY dataset_id, version_number LIMIT $3",
-            ),
-            (
-                "dataset_usage",
-                "SELECT dataset_id, day, requests, bytes, not_modified FROM dataset_usage
-                 WHERE dataset_id > $1 OR (dataset_id = $1 AND day > $2)
-                 ORDER BY dataset_id, day LIMIT $3",
-            ),
-        ] {
-            let check = |row: &Row| {
-                (0..3_usize).try_for_each(|column| to_unsigned(row.get(column)?, table).map(drop))?;
-                to_optional_unsigned(row.get(3)?, table)?;
-                to_time(row.get(4)?, table).map(drop)
-            };
-            let mut last = (0, 0);
-            loop {
-                let values = &[Value::Integer(last.0), Value::Integer(last.1), Value::Integer(PAGE)];
-                let page = self.page::<(i64, i64)>(format!("{table}: "), sql, values, check, tell).await?;
-                let Some((key, _)) = page.last() else { break };
-                last = *key;
-                for ((dataset, number), mut checked) in page {
-                    if checked.is_ok() && table == "versions" {
-                        // With its files and its checksum, as a read finds it.
-                        let id = DatasetId::new(to_unsigned(dataset, table)?);
-                        let number = VersionSelector::Number(VersionNumber::new(to_unsigned(number, table)?));
-                        checked = self.resolve_read(id, number).await.map(drop);
-                    }
-                    or_tell(checked, format_args!("{table} {dataset} {number}: "), tell)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The keys of a page, each with what `check` says of its row. If the database is too damaged to read the page, or
-    /// a value is of another type than its column, that is told, and there are none.
-    async fn page<K: Record>(
-        &self,
-        place: impl fmt::Display + Send,
-        sql: &'static str,
-        values: &[Value<'_>],
-        check: impl Fn(&Row) -> Result<()> + Send + Sync,
-        tell: &mut Tell<'_>,
-    ) -> Result<Vec<(K, Result<()>)>> {
-        let read = |row: &Row| match check(row) {
-            Err(error @ CatalogError::Database(_)) => Err(error),
-            checked => Ok((K::from_row(row)?, checked)),
-        };
-        Ok(or_tell(self.engine.list_with(sql, values, read).await, place, tell)?.unwrap_or_default())
+    async fn check_version(&self, dataset: i64, number: i64) -> Result<()> {
+        let id = DatasetId::new(to_unsigned(dataset, "versions.dataset_id")?);
+        let number = VersionNumber::new(to_unsigned(number, "versions.version_number")?);
+        self.resolve_read(id, VersionSelector::Number(number)).await.map(drop)
     }
 
     /// The rules that the service relies on and that no rule of the database ensures.
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<()> {
         let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
-        if or_tell(self.engine.has_row(sql, &[Value::Integer(0)]).await, "", tell)? == Some(false) {
+        if or_tell(self.engine.has_row(sql, &[Value::Integer(Some(0))]).await, "", tell)? == Some(false) {
             tell("file_holds 0: the row is missing, so sweeps and backups do not wait for each other".to_owned());
         }
-        let sql = "SELECT file_id, finished_at, leased_until FROM scrub_progress WHERE scrub_id = $1";
-        let found = self.engine.find::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await;
-        match or_tell(found, "", tell)? {
-            Some(Some((file, finished_at, leased_until))) => {
-                let checked = to_unsigned(file, "scrub_progress.file_id")
-                    .and_then(|_| to_time(finished_at, "scrub_progress.finished_at"))
-                    .and_then(|_| to_time(leased_until, "scrub_progress.leased_until"));
-                or_tell(checked, "scrub_progress 0: ", tell)?;
-            }
-            Some(None) => tell("scrub_progress 0: the row is missing, so files are never scrubbed".to_owned()),
-            None => {}
+        let sql = "SELECT CAST(scrub_id AS BIGINT) FROM scrub_progress WHERE scrub_id = $1";
+        if or_tell(self.engine.has_row(sql, &[Value::Integer(Some(0))]).await, "", tell)? == Some(false) {
+            tell("scrub_progress 0: the row is missing, so files are never scrubbed".to_owned());
         }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
                           COALESCE(MAX(v.version_number), 0)
@@ -262,9 +252,7 @@ impl Catalog {
                    HAVING COALESCE(d.latest_version, 0) <> COUNT(v.version_number)
                        OR COALESCE(d.latest_version, 0) <> COALESCE(MAX(v.version_number), 0)
                    ORDER BY d.dataset_id LIMIT $1";
-        let most = &[Value::Integer(TOLD)];
-        let differing: Vec<(i64, i64, i64, i64)> =
-            or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
+        let differing: Vec<(i64, i64, i64, i64)> = self.list_or_tell(sql, &[ROWS_TOLD.into()], tell).await?;
         for (dataset, latest, count, last) in differing {
             tell(format!(
                 "dataset {dataset}: the recorded latest version is {latest}, but there are {count} versions, numbered \
@@ -275,7 +263,7 @@ impl Catalog {
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = f.file_id)
                    ORDER BY file_id LIMIT $1";
-        let unmarked: Vec<(i64,)> = or_tell(self.engine.list(sql, most).await, "", tell)?.unwrap_or_default();
+        let unmarked: Vec<(i64,)> = self.list_or_tell(sql, &[ROWS_TOLD.into()], tell).await?;
         for (file,) in unmarked {
             tell(format!("files {file}: no version refers to the file, but the file is not marked as unreferenced"));
         }
@@ -396,36 +384,15 @@ fn check_dataset(row: &Row) -> Result<()> {
     }
 }
 
-fn check_lease(row: &Row) -> Result<()> {
-    row.unsigned("refresh_leases.attempt_id")?;
-    row.time("refresh_leases.expires_at").map(drop)
-}
-
-fn check_hold(row: &Row) -> Result<()> {
-    row.time("file_holds.expires_at").map(drop)
-}
-
-fn check_installation(row: &Row) -> Result<()> {
-    row.get::<bool, _>("store_marked")?;
-    check_identity(row.get("identity")?)
-}
-
-fn check_probe(row: &Row) -> Result<()> {
-    match row.get("written_at")? {
-        written_at @ 1.. => to_time(written_at, "write_probes.written_at").map(drop),
-        written_at => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: written_at.to_string() }),
-    }
-}
-
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The columns that a [`Dataset`] has not.
 fn check_rest_of_dataset(row: &Row) -> Result<()> {
-    type Text<'r> = Option<&'r str>;
-    let (id, url): (i64, Text<'_>) = (row.get("dataset_id")?, row.get("validated_url")?);
-    let (etag, last_modified): (Text<'_>, Text<'_>) = (row.get("source_etag")?, row.get("source_last_modified")?);
+    let id: i64 = row.get("dataset_id")?;
+    let url: Option<&str> = row.get("validated_url")?;
+    let etag: Option<&str> = row.get("source_etag")?;
+    let last_modified: Option<&str> = row.get("source_last_modified")?;
     let checksum = row.get("validators_checksum")?;
     row.optional_time("datasets.next_run_at")?;
     row.unsigned("datasets.webhook_registrations")?;

@@ -17,15 +17,13 @@ use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
 
 const CRASHED: &str = "strata stopped or lost access to the metadata database before the refresh finished";
 
-const EXPIRED_AT_ONCE: u32 = 1_000;
+const LISTED_AT_ONCE: u32 = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshLease {
-    /// The dataset as it was when the lease was taken.
     pub dataset: Dataset,
     pub attempt: AttemptId,
     pub path: String,
-    /// When another may take over unless it is renewed before.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -82,8 +80,8 @@ impl Catalog {
             dataset.id.into(),
             attempt.into(),
             from_time(expires_at),
-            Value::OptionalText(self.holder.as_ref().and_then(|holder| holder.node.as_deref())),
-            Value::OptionalText(self.holder.as_ref().map(|holder| &*holder.process)),
+            Value::Text(self.holder.as_ref().and_then(|holder| holder.node.as_deref())),
+            Value::Text(self.holder.as_ref().map(|holder| &*holder.process)),
         ];
         transaction.execute(sql, values).await?;
         files::reserve(&mut transaction, path, Some(attempt), expires_at).await?;
@@ -103,21 +101,19 @@ impl Catalog {
         transaction.commit().await
     }
 
-    /// Ends a refresh that made nothing: gives the dataset back and records the reason, unless the attempt has ended
-    /// before or another took over ([`CatalogError::LeaseLost`]).
+    /// Ends a refresh that failed, unless another one took over ([`CatalogError::LeaseLost`]).
     pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         fail(&mut transaction, attempt, error, self.now()).await?;
         transaction.commit().await
     }
 
-    /// Records every attempt whose lease has expired as failed, and returns their number. A takeover does the same for
-    /// one dataset. This serves datasets that nobody refreshes again.
+    /// Records every attempt whose lease has expired as failed, and returns their number.
     pub async fn end_expired_refreshes(&self) -> Result<u64> {
         let now = self.now();
-        let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
-        let values = &[from_time(now), Value::Integer(EXPIRED_AT_ONCE.into())];
-        let expired = self.engine.list_with(sql, values, held_ids).await?;
+        let sql = "SELECT dataset_id, attempt_id, holder_node, holder_process FROM refresh_leases
+                   WHERE expires_at <= $1 LIMIT $2";
+        let expired = self.engine.list(sql, &[from_time(now), LISTED_AT_ONCE.into()]).await?;
         self.end_refreshes(expired, now).await
     }
 
@@ -126,35 +122,32 @@ impl Catalog {
         let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
                    FROM refresh_leases l JOIN refresh_attempts a ON a.attempt_id = l.attempt_id
                    WHERE a.started_at < $1 LIMIT $2";
-        self.engine.list(sql, &[from_time(before), Value::Integer(EXPIRED_AT_ONCE.into())]).await
+        self.engine.list(sql, &[from_time(before), LISTED_AT_ONCE.into()]).await
     }
 
-    /// The refresh that holds a dataset. One look-up by primary key.
     pub async fn held_refresh(&self, dataset: DatasetId) -> Result<Option<HeldRefresh>> {
         let sql = "SELECT dataset_id, attempt_id, holder_node, holder_process FROM refresh_leases
                    WHERE dataset_id = $1";
         self.engine.find(sql, &[dataset.into()]).await
     }
 
-    /// The refreshes of servers that have given no sign of life since then, at most 1,000.
+    /// The refreshes of servers whose last heartbeat is older, at most 1,000.
     pub async fn refreshes_of_lost_nodes(&self, seen_before: DateTime<Utc>) -> Result<Vec<HeldRefresh>> {
         let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
                    FROM refresh_leases l
                    JOIN nodes n ON n.node_id = l.holder_node AND n.process = l.holder_process
                    WHERE n.seen_at < $1 LIMIT $2";
-        self.engine.list(sql, &[from_time(seen_before), Value::Integer(EXPIRED_AT_ONCE.into())]).await
+        self.engine.list(sql, &[from_time(seen_before), LISTED_AT_ONCE.into()]).await
     }
 
     /// As [`Catalog::end_expired_refreshes`], for refreshes of an ended process, which need not have expired.
     pub async fn end_dead_refreshes(&self, held: Vec<HeldRefresh>) -> Result<u64> {
-        let held = held.into_iter().map(|held| (held.dataset, held.attempt)).collect();
         self.end_refreshes(held, DateTime::<Utc>::MAX_UTC).await
     }
 
-    /// Ends those of the refreshes that expire by then.
-    async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64> {
+    async fn end_refreshes(&self, held: Vec<HeldRefresh>, by: DateTime<Utc>) -> Result<u64> {
         let mut ended = 0;
-        for (dataset, attempt) in held {
+        for HeldRefresh { dataset, attempt, .. } in held {
             let (mut transaction, _) = self.lock_dataset(dataset).await?;
             // It may have been renewed or taken over since it was listed; from here on it cannot.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at
@@ -173,15 +166,14 @@ impl Catalog {
 
 impl Record for HeldRefresh {
     fn from_row(row: &Row) -> Result<HeldRefresh> {
-        let (node, process): (Option<String>, Option<String>) = (row.get("holder_node")?, row.get("holder_process")?);
-        let (dataset, attempt) = held_ids(row)?;
-        Ok(HeldRefresh { dataset, attempt, holder: process.map(|process| LeaseHolder { node, process }) })
+        let node = row.get("holder_node")?;
+        let process: Option<String> = row.get("holder_process")?;
+        Ok(HeldRefresh {
+            dataset: DatasetId::new(row.unsigned("refresh_leases.dataset_id")?),
+            attempt: AttemptId::new(row.unsigned("refresh_leases.attempt_id")?),
+            holder: process.map(|process| LeaseHolder { node, process }),
+        })
     }
-}
-
-fn held_ids(row: &Row) -> Result<(DatasetId, AttemptId)> {
-    let dataset = DatasetId::new(row.unsigned("refresh_leases.dataset_id")?);
-    Ok((dataset, AttemptId::new(row.unsigned("refresh_leases.attempt_id")?)))
 }
 
 async fn fail(transaction: &mut Transaction, attempt: AttemptId, error: &str, now: DateTime<Utc>) -> Result<()> {

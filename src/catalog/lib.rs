@@ -1,16 +1,13 @@
 //! The catalog: users, datasets, versions and all other records about entities, but no entity.
 //!
-//! This is the only place with SQL. One text serves both engines, SQLite (embedded, the default) and PostgreSQL. Only
-//! the connections (`sqlite.rs`, `postgres.rs`) and the migrations in `sql/` differ. Every table group has a file with
-//! the methods on [`Catalog`] and the types of its rows. These convert to the types of `model`.
+//! This is the only place with SQL. One text serves both engines, SQLite (the default) and PostgreSQL. Only the
+//! connections (`sqlite.rs`, `postgres.rs`) and the migrations in `sql/` differ. Every table group has a file with the
+//! methods on [`Catalog`] and the types of its rows. Nothing is cached here, so the next call sees a change of another
+//! process.
 //!
-//! Nothing is cached here: every call asks the database. So the next call sees a change of another process (a server,
-//! an import on the command line, another replica).
-//!
-//! Writes that belong together are one transaction. SQLite takes its write lock at the start (`BEGIN IMMEDIATE`), so no
-//! transaction fails half way because another one wrote. Under PostgreSQL each transaction first updates the row for
-//! which concurrent ones compete, so they wait for each other there. Such rows are always locked in one order: a user,
-//! a dataset, a lease, then files. So no two transactions wait for each other in a circle.
+//! Writes that belong together are one transaction. SQLite takes its write lock at the start (`BEGIN IMMEDIATE`). Under
+//! PostgreSQL each transaction first updates the row for which concurrent ones compete. Such rows are always locked in
+//! one order, so that there is no deadlock: a user, a dataset, a lease, then files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +109,6 @@ pub struct Catalog {
     engine: Arc<Engine>,
     clock: Clock,
     best_effort: Arc<Mutex<BestEffort>>,
-    /// Who holds what this handle takes.
     holder: Option<Arc<LeaseHolder>>,
 }
 

@@ -1,9 +1,9 @@
 //! Lends connections, and discards those that are no longer sound.
 //!
-//! A connection is discarded after any failure other than a rule of the tables. After a full disk, for example, SQLite
+//! A connection is discarded after any failure other than a rule of the tables. For example, after a full disk SQLite
 //! has ended the transaction by itself. The driver does not know this and would refuse every later transaction. The
-//! next call makes a new connection. The release of a connection shows what a cancelled call has left (`sqlite.rs`). A
-//! connection to a server whose `BEGIN` was cut is not given back at all.
+//! release of a connection shows what a cancelled call has left (`sqlite.rs`). A connection to a server whose `BEGIN`
+//! was cut is not given back at all.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -25,13 +25,12 @@ const LOOK: Duration = Duration::from_millis(300);
 pub(super) struct Link<DB: Database> {
     pub(super) pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
-    server: Option<Server>,
-    file: Option<Arc<OpenedFile>>,
-    writes: bool,
+    pub(super) server: Option<Server>,
+    pub(super) file: Option<Arc<OpenedFile>>,
+    pub(super) writes: bool,
 }
 
-/// The SQLite file that was opened. If its name is gone or names another file, all writes are lost without an error,
-/// because SQLite goes on writing to a file without a name.
+/// The SQLite file that was opened. SQLite would also write to it, for nothing, when it has lost its name.
 #[derive(Debug)]
 pub(super) struct OpenedFile {
     path: PathBuf,
@@ -68,25 +67,14 @@ pub(super) struct Server {
 
 /// A connection in use, perhaps with an open transaction. The transaction leaves no trace unless it is committed.
 pub(super) struct Lent<DB: Database> {
-    /// `None` once it is discarded.
     connection: Option<PoolConnection<DB>>,
     server: Option<Server>,
-    /// The file, if this writes it.
     file: Option<Arc<OpenedFile>>,
     open: bool,
     running: bool,
 }
 
 impl<DB: Database> Link<DB> {
-    pub(super) fn of_server(pool: Pool<DB>, server: Server) -> Link<DB> {
-        Link { pool, server: Some(server), file: None, writes: true }
-    }
-
-    /// The connections that read a file of this process's machine, or those that write it.
-    pub(super) fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>, writes: bool) -> Link<DB> {
-        Link { pool, server: None, file: Some(file), writes }
-    }
-
     fn written(&self) -> Option<&Arc<OpenedFile>> {
         self.file.as_ref().filter(|_| self.writes)
     }
@@ -150,7 +138,6 @@ impl<DB: Database> Link<DB> {
             match DB::Connection::connect_with(&self.pool.connect_options()).await {
                 Ok(_) => outage.succeeded(),
                 Err(error @ sqlx::Error::Io(_)) => return error,
-                // The pool reports those.
                 Err(_) => {}
             }
             drop(look);
@@ -178,6 +165,7 @@ impl<DB: Database> Lent<DB> {
     /// The connection, for one statement, and how long that may take. [`Lent::judge`] takes its outcome.
     pub(super) fn statement(&mut self) -> Result<(&mut DB::Connection, Option<Duration>), sqlx::Error> {
         let timeout = self.server.as_ref().map(|server| server.statement);
+        let discarded = || io::Error::new(io::ErrorKind::NotConnected, "the connection has already failed");
         let connection = self.connection.as_mut().ok_or_else(discarded)?;
         self.running = true;
         Ok((&mut **connection, timeout))
@@ -186,16 +174,10 @@ impl<DB: Database> Lent<DB> {
     /// Discards the connection if the statement's failure may have left it in a state that the driver does not know.
     pub(super) fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         let is_sound = outcome.as_ref().err().is_none_or(leaves_sound);
-        self.judged(outcome, is_sound)
+        self.judge_as(is_sound, outcome)
     }
 
-    /// Takes the outcome of a begin or a commit, no failure of which is taken to leave the connection sound.
-    fn judge_end<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        let is_sound = outcome.is_ok();
-        self.judged(outcome, is_sound)
-    }
-
-    fn judged<T>(&mut self, outcome: Result<T, sqlx::Error>, is_sound: bool) -> Result<T, sqlx::Error> {
+    fn judge_as<T>(&mut self, is_sound: bool, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.running = false;
         match (&outcome, &self.server) {
             (Err(error), _) if !is_sound => self.discard(error),
@@ -213,13 +195,14 @@ impl<DB: Database> Lent<DB> {
         self.open = true;
         let (connection, timeout) = self.statement()?;
         let begun = within(timeout, DB::TransactionManager::begin(connection, Some(statement.into_sql_str()))).await;
-        self.judge_end(begun)
+        // No failure of a begin or a commit leaves the connection sound.
+        self.judge_as(begun.is_ok(), begun)
     }
 
     pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let (connection, timeout) = self.statement()?;
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
-        let committed = self.judge_end(committed);
+        let committed = self.judge_as(committed.is_ok(), committed);
         self.open = false;
         committed.and(self.file.as_ref().map_or(Ok(()), |file| file.check()))
     }
@@ -307,8 +290,4 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
 
 fn no_answer() -> sqlx::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the database server is not responding").into()
-}
-
-fn discarded() -> sqlx::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "the connection has already failed").into()
 }

@@ -6,8 +6,7 @@ use strata_types::dataset::{About, Dataset, DatasetName};
 use strata_types::version::Version;
 
 use super::convert::{from_cursor, to_time};
-use super::dataset_rows::dataset_columns;
-use super::engine::{Engine, Record, Row, Value};
+use super::engine::{Engine, Record, Row, Value, columns};
 use super::version_rows::{Resolved, version_columns};
 use super::{Catalog, CatalogError, DatasetId, Result};
 
@@ -31,10 +30,10 @@ fn listing(row: &Row) -> Result<Listing> {
 
 /// The statement of [`Catalog::listings`], with the conditions of the index `datasets_listed` word by word.
 macro_rules! listings_sql {
-    ($($find:literal)?) => {
+    ($find:literal) => {
         concat!(
             "SELECT ",
-            dataset_columns!(),
+            columns!(datasets),
             ", ",
             version_columns!(),
             ", newest.created_at AS refreshed_at
@@ -47,36 +46,35 @@ macro_rules! listings_sql {
               LEFT JOIN files a ON a.file_id = v.alt_file_id
               WHERE datasets.dataset_id > $1
                   AND datasets.listed AND datasets.private_key IS NULL AND NOT datasets.frozen
-                  AND datasets.latest_version IS NOT NULL ",
-            $("AND (", $find, "(datasets.folded_name, $3) > 0
-                 OR ", $find, "(datasets.folded_description, $3) > 0)",)?
-            " ORDER BY datasets.dataset_id LIMIT $2"
+                  AND datasets.latest_version IS NOT NULL
+                  AND (",
+            $find,
+            "(datasets.folded_name, $3) > 0 OR ",
+            $find,
+            "(datasets.folded_description, $3) > 0)
+              ORDER BY datasets.dataset_id LIMIT $2"
         )
     };
 }
 
 impl Catalog {
-    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose name or
-    /// description holds it, both folded. One statement over an index that holds only listed datasets: it ends with the
-    /// last one that is returned, so without a query it costs what it returns, and with one as much as a look at the
-    /// names and descriptions up to there. A dataset whose records do not verify is left out and logged.
+    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose folded name
+    /// or description holds it. One statement over an index of only listed datasets, which ends with the last one that
+    /// is returned. A dataset whose records do not verify is left out and logged.
     pub async fn listings(&self, query: Option<&str>, after: Option<DatasetId>, limit: u32) -> Result<Vec<Listing>> {
         let after = from_cursor(after.map(DatasetId::get), 0);
-        let limit = Value::Integer(limit.into());
-        let query = query.filter(|query| !query.is_empty()).map(fold);
-        let read = |row: &Row| Ok(listing(row));
-        let rows = match &query {
-            None => self.engine.list_with(listings_sql!(), &[after, limit], read).await?,
+        // All texts hold the empty one.
+        let query = fold(query.unwrap_or_default());
+        if query.contains('\0') {
             // No name and no description holds it, and PostgreSQL takes no such text.
-            Some(query) if query.contains('\0') => Vec::new(),
-            Some(query) => {
-                let sql = match &*self.engine {
-                    Engine::Sqlite { .. } => listings_sql!("instr"),
-                    Engine::Postgres(_) => listings_sql!("strpos"),
-                };
-                self.engine.list_with(sql, &[after, limit, Value::Text(query)], read).await?
-            }
+            return Ok(Vec::new());
+        }
+        let sql = match &*self.engine {
+            Engine::Sqlite { .. } => listings_sql!("instr"),
+            Engine::Postgres(_) => listings_sql!("strpos"),
         };
+        let read = |row: &Row| Ok(listing(row));
+        let rows = self.engine.list_with(sql, &[after, limit.into(), Value::Text(Some(&query))], read).await?;
         let mut listings = Vec::with_capacity(rows.len());
         for listing in rows {
             match listing {

@@ -1,6 +1,6 @@
-//! Table `nodes`: the servers that share the catalog, and when each gave its last sign of life.
+//! Table `nodes`: the servers that share the catalog, and the last heartbeat of each.
 //!
-//! A name belongs to the process that registered last. A process that is replaced notices at its next sign of life.
+//! A name belongs to the process that registered last. A replaced process notices at its next heartbeat.
 
 use chrono::{DateTime, Utc};
 
@@ -8,7 +8,7 @@ use super::convert::{from_time, optional_text, text};
 use super::engine::{Record, Row, Value, select};
 use super::{Catalog, Result};
 
-const LISTED: i64 = 1_000;
+const LISTED: u32 = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
@@ -16,7 +16,6 @@ pub struct NewNode {
     /// Which process has the name: a random text, another one at each start.
     pub process: String,
     pub version: String,
-    /// The names of its roles, with commas between them.
     pub roles: String,
     pub internal_address: Option<String>,
 }
@@ -44,14 +43,8 @@ impl Record for Node {
     }
 }
 
-macro_rules! node_columns {
-    () => {
-        "node_id, process, version, roles, internal_address, started_at, seen_at"
-    };
-}
-
 impl Catalog {
-    /// Registers a server under its name, whoever had the name before.
+    /// Registers a server under its name, and replaces the process that had the name.
     pub async fn register_node(&self, node: &NewNode) -> Result<()> {
         let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
                    VALUES ($1, $2, $3, $4, $5, $6, $6)
@@ -69,31 +62,29 @@ impl Catalog {
         self.engine.write(sql, values).await.map(drop)
     }
 
-    /// Records a sign of life; false if the name is another process's by now, or nobody's.
+    /// Records a heartbeat; false if the name belongs to another process by now, or to none.
     pub async fn node_lives(&self, node: &NewNode) -> Result<bool> {
         let sql = "UPDATE nodes SET seen_at = $3 WHERE node_id = $1 AND process = $2";
-        let values = &[Value::Text(&node.id), Value::Text(&node.process), from_time(self.now())];
+        let values = &[Value::Text(Some(&node.id)), Value::Text(Some(&node.process)), from_time(self.now())];
         Ok(self.engine.write(sql, values).await? > 0)
     }
 
     /// Removes a server that ends, unless the name is another process's by now.
     pub async fn remove_node(&self, node: &NewNode) -> Result<()> {
         let sql = "DELETE FROM nodes WHERE node_id = $1 AND process = $2";
-        self.engine.write(sql, &[Value::Text(&node.id), Value::Text(&node.process)]).await.map(drop)
+        self.engine.write(sql, &[Value::Text(Some(&node.id)), Value::Text(Some(&node.process))]).await.map(drop)
     }
 
-    /// Removes servers that have given no sign of life since then, and returns their number.
+    /// Removes servers whose last heartbeat is older, and returns their number.
     pub async fn forget_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64> {
         self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await
     }
 
     pub async fn node(&self, id: &str) -> Result<Option<Node>> {
-        let sql = select!(node_columns, "nodes WHERE node_id = $1");
-        self.engine.find(sql, &[text(id, "node_id")?]).await
+        self.engine.find(select!(nodes, "WHERE node_id = $1"), &[text(id, "node_id")?]).await
     }
 
     pub async fn nodes(&self) -> Result<Vec<Node>> {
-        let sql = select!(node_columns, "nodes ORDER BY node_id LIMIT $1");
-        self.engine.list(sql, &[Value::Integer(LISTED)]).await
+        self.engine.list(select!(nodes, "ORDER BY node_id LIMIT $1"), &[LISTED.into()]).await
     }
 }

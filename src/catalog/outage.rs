@@ -1,8 +1,7 @@
-//! Tells whether a database server answers, as far as its connections know.
+//! A circuit breaker for a database server.
 //!
-//! While the server does not answer, one call at a time waits for it. All others fail at once, so nobody queues for a
-//! missing server. The first call that succeeds ends the outage. A connection made before the last failure is tested
-//! before its next use, because a restarted server has forgotten it.
+//! While the server does not answer, one call at a time waits for it, and all others fail at once. The first call that
+//! succeeds ends the outage. A connection made before the last failure is tested before its next use.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +24,6 @@ pub(super) struct Outage {
     looking: Mutex<()>,
 }
 
-/// A call that may wait for a connection.
 #[derive(Debug)]
 pub(super) struct Attempt<'a>(Option<MutexGuard<'a, ()>>);
 
@@ -52,7 +50,6 @@ impl Outage {
         self.probing.try_lock().ok().map(|probe| Attempt(Some(probe)))
     }
 
-    /// A connection was made, or a statement answered.
     pub(super) fn succeeded(&self) {
         self.last_success.store(self.now(), Ordering::SeqCst);
         if self.is_down() {
@@ -82,7 +79,6 @@ impl Outage {
         self.down.load(Ordering::SeqCst)
     }
 
-    /// Whether a connection was made, or a statement answered, within this time.
     pub(super) fn succeeded_within(&self, time: Duration) -> bool {
         self.last_success.load(Ordering::SeqCst) > self.now().saturating_sub(millis(time))
     }
@@ -104,7 +100,6 @@ impl Outage {
 }
 
 impl Attempt<'_> {
-    /// Whether it is the one that waits for a server that is down.
     pub(super) fn probes(&self) -> bool {
         self.0.is_some()
     }
@@ -119,39 +114,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn while_a_server_is_down_one_call_waits_and_the_others_do_not() {
+    fn only_one_call_waits_for_a_server_that_is_down() {
         let outage = Outage::none();
-        let (one, other) = (outage.attempt(), outage.attempt());
-        assert!(one.is_some() && other.is_some());
+        std::thread::sleep(Duration::from_millis(5));
+        outage.succeeded();
+        assert!(!outage.waited_in_vain(Duration::from_secs(5)), "a full pool is no outage");
+        assert!(outage.attempt().is_some_and(|attempt| !attempt.probes()));
+        assert!(!outage.is_suspect(Duration::from_millis(1)));
         assert!(outage.waited_in_vain(Duration::ZERO) && outage.is_down());
-        assert!(outage.attempt().is_none(), "it was found a moment ago");
+        assert!(outage.is_suspect(Duration::from_millis(1)), "the connection is from before the failure");
+        assert!(outage.attempt().is_none(), "the failure was a moment ago");
         std::thread::sleep(2 * REST);
+        assert!(!outage.is_suspect(Duration::ZERO));
         let probe = outage.attempt();
         assert!(probe.as_ref().is_some_and(Attempt::probes) && outage.attempt().is_none());
         drop(probe);
-        let probe = outage.attempt();
-        assert!(probe.is_some());
+        assert!(outage.attempt().is_some());
         outage.succeeded();
-        assert!(outage.attempt().is_some() && outage.attempt().is_some());
-    }
-
-    #[test]
-    fn a_full_pool_is_no_outage() {
-        let outage = Outage::none();
-        std::thread::sleep(Duration::from_millis(2));
-        outage.succeeded();
-        assert!(!outage.waited_in_vain(Duration::from_secs(5)));
-        assert!(outage.attempt().is_some() && outage.attempt().is_some());
-    }
-
-    #[test]
-    fn connections_from_before_a_failure_are_suspect() {
-        let outage = Outage::none();
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(!outage.is_suspect(Duration::from_millis(1)));
-        outage.connection_failed();
-        assert!(outage.is_suspect(Duration::from_millis(1)));
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(!outage.is_suspect(Duration::ZERO));
+        assert!(outage.attempt().is_some_and(|attempt| !attempt.probes()));
     }
 }

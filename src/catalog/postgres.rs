@@ -71,5 +71,5 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
             })
         })
         .connect_lazy_with(connect);
-    Ok(Engine::Postgres(Link::of_server(pool, Server { wait, statement, outage })))
+    Ok(Engine::Postgres(Link { pool, server: Some(Server { wait, statement, outage }), file: None, writes: true }))
 }

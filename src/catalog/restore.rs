@@ -29,13 +29,11 @@ const ANY_RECORD: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM u
     OR EXISTS (SELECT 1 FROM datasets) OR EXISTS (SELECT 1 FROM files)";
 
 impl Catalog {
-    /// Whether it holds no user, no dataset and no file.
     pub async fn is_empty(&self) -> Result<bool> {
         Ok(!self.engine.has_row(ANY_RECORD, &[]).await?)
     }
 
-    /// Puts every record of a copy, which [`Catalog::copy_to_sqlite`] made, into this empty catalog, and goes on with
-    /// its ids. The identity stays this catalog's own. Takes as long as reading and writing everything once.
+    /// Puts every record of a copy ([`Catalog::copy_to_sqlite`]) into this empty catalog, which keeps its identity.
     pub async fn restore_from(&self, copy: &Catalog) -> Result<()> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let Transaction::Sqlite(original) = &mut snapshot else {
@@ -45,7 +43,6 @@ impl Catalog {
         let (original, _) = original.statement()?;
         let mut transaction = self.engine.begin().await?;
         if let Transaction::Postgres(_) = &transaction {
-            // So that nobody else records anything meanwhile.
             transaction.execute("LOCK TABLE users, datasets, files IN SHARE ROW EXCLUSIVE MODE", &[]).await?;
         }
         if transaction.find::<(i64,)>(ANY_RECORD, &[]).await?.is_some() {
@@ -67,7 +64,6 @@ struct Table {
     refers_to: Vec<String>,
 }
 
-/// The database that records are put into.
 pub(super) enum Target<'c> {
     Sqlite(&'c mut SqliteConnection),
     Postgres(&'c mut PgConnection),
@@ -95,7 +91,7 @@ async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Resul
             .fetch_all(&mut *original)
             .await?;
     for (dataset, version) in pinned {
-        let values = [Value::Integer(version), Value::Integer(dataset)];
+        let values = [Value::Integer(Some(version)), Value::Integer(Some(dataset))];
         target.execute("UPDATE datasets SET pinned_version = $1 WHERE dataset_id = $2".to_owned(), &values).await?;
     }
     // Ids of deleted records must not be assigned again.
@@ -144,10 +140,10 @@ async fn tables(original: &mut SqliteConnection) -> Result<Vec<Table>, sqlx::Err
 fn values<'r>(row: &'r SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Value<'r>>, sqlx::Error> {
     let value = |(place, (name, declared)): (usize, &(String, String))| {
         Ok(match &**declared {
-            "INTEGER" if (&*table.name, &**name) == PINNED => Value::OptionalInteger(None),
-            "INTEGER" if booleans.contains(name) => Value::OptionalBoolean(row.try_get(place)?),
-            "INTEGER" => Value::OptionalInteger(row.try_get(place)?),
-            _ => Value::OptionalText(row.try_get(place)?),
+            "INTEGER" if (&*table.name, &**name) == PINNED => Value::Integer(None),
+            "INTEGER" if booleans.contains(name) => Value::Boolean(row.try_get(place)?),
+            "INTEGER" => Value::Integer(row.try_get(place)?),
+            _ => Value::Text(row.try_get(place)?),
         })
     };
     table.columns.iter().enumerate().map(value).collect()
@@ -167,9 +163,8 @@ impl Target<'_> {
         sqlx::query_scalar::<Postgres, String>(sql).bind(table).fetch_all(&mut **connection).await
     }
 
-    /// Has a table assign ids behind this one.
     pub(super) async fn go_on_after(&mut self, table: &str, last: i64) -> Result<(), sqlx::Error> {
-        let values = [Value::Text(table), Value::Integer(last)];
+        let values = [Value::Text(Some(table)), Value::Integer(Some(last))];
         match self {
             Target::Sqlite(_) => {
                 self.execute("DELETE FROM sqlite_sequence WHERE name = $1".to_owned(), &values[..1]).await?;

@@ -28,7 +28,6 @@ impl Catalog {
         self.engine.write(sql, &[from_time(after(self.now(), lasts))]).await.map(drop)
     }
 
-    /// Records that files are done up to this one.
     pub async fn advance_scrub(&self, file: FileId) -> Result<()> {
         self.engine.write("UPDATE scrub_progress SET file_id = $1 WHERE scrub_id = 0", &[file.into()]).await.map(drop)
     }
@@ -47,9 +46,7 @@ impl Catalog {
         self.engine.write(sql, &[now]).await.map(drop)
     }
 
-    /// Gives the scrub back where it is.
     pub async fn release_scrub(&self) -> Result<()> {
-        let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";
-        self.engine.write(sql, &[from_time(self.now())]).await.map(drop)
+        self.keep_scrub(Duration::ZERO).await
     }
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
 use super::convert::{from_optional, from_time, saturated, text};
-use super::engine::{Record, Row, Value, select};
+use super::engine::{Record, Row, Value, columns, select};
 use super::users::lock_owner;
 use super::{Catalog, CatalogError, Result, UserId};
 
@@ -12,20 +12,13 @@ use super::{Catalog, CatalogError, Result, UserId};
 pub struct SessionRecord {
     /// SHA-256 of the session id, hexadecimal.
     pub id_hash: String,
-    /// Its user; `None` while nobody has logged in.
     pub user: Option<UserId>,
-    /// Its content, without U+0000.
+    /// The content, which must not contain U+0000.
     pub data: String,
     pub created_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
     /// When it was last used, to the minute.
     pub last_used_at: DateTime<Utc>,
-}
-
-macro_rules! session_columns {
-    () => {
-        "session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum"
-    };
 }
 
 impl Record for SessionRecord {
@@ -45,14 +38,13 @@ impl Record for SessionRecord {
 }
 
 impl SessionRecord {
-    fn checksum(&self) -> RecordChecksum {
-        let user = self.user.map(|user| saturated(user.get()));
-        session_checksum(&self.id_hash, user, &self.data, self.expires_at.timestamp_micros())
+    pub(super) fn checksum(&self) -> RecordChecksum {
+        RecordChecksum::of("sessions")
+            .text(&self.id_hash)
+            .optional_number(self.user.map(|user| saturated(user.get())))
+            .text(&self.data)
+            .number(self.expires_at.timestamp_micros())
     }
-}
-
-pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, expires_at: i64) -> RecordChecksum {
-    RecordChecksum::of("sessions").text(id_hash).optional_number(user).text(data).number(expires_at)
 }
 
 impl Catalog {
@@ -76,40 +68,36 @@ impl Catalog {
                    VALUES ($1, $2, $3, $4, $5, $6, $7)
                    ON CONFLICT (session_hash) DO NOTHING";
         let values = &[
-            Value::Text(&session.id_hash),
+            Value::Text(Some(&session.id_hash)),
             from_optional(session.user),
             text(&session.data, "data")?,
             from_time(session.created_at),
             from_time(session.expires_at),
             from_time(session.last_used_at),
-            Value::Text(&checksum),
+            Value::Text(Some(&checksum)),
         ];
         let created = transaction.execute(sql, values).await?;
         if let Some(user) = session.user.filter(|_| created > 0) {
             let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2 AND session_hash IN (
                            SELECT session_hash FROM sessions WHERE user_id = $1 AND session_hash <> $2
                            ORDER BY last_used_at DESC, session_hash LIMIT $3 OFFSET $4)";
-            let others = Value::Integer(saturated(most as u64).saturating_sub(1));
-            let values = &[user.into(), Value::Text(&session.id_hash), Value::Integer(i64::MAX), others];
+            let others = Value::Integer(Some(saturated(most as u64).saturating_sub(1)));
+            let values = &[user.into(), Value::Text(Some(&session.id_hash)), Value::Integer(Some(i64::MAX)), others];
             transaction.execute(sql, values).await?;
         }
         transaction.commit().await?;
         Ok(created > 0)
     }
 
-    /// The session with this id, unless it has expired; [`CatalogError::Unverified`] if it may be another user's, or
-    /// have ended. One look-up by primary key.
+    /// The session with this id, unless it has expired. One look-up by primary key.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>> {
-        let sql = select!(session_columns, "sessions WHERE session_hash = $1 AND expires_at > $2");
-        self.engine.find(sql, &[Value::Text(id_hash), from_time(self.now())]).await
+        let sql = select!(sessions, "WHERE session_hash = $1 AND expires_at > $2");
+        self.engine.find(sql, &[Value::Text(Some(id_hash)), from_time(self.now())]).await
     }
 
     /// The sessions of a user that have not expired, the newest first. One indexed look-up.
     pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>> {
-        let sql = select!(
-            session_columns,
-            "sessions WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash"
-        );
+        let sql = select!(sessions, "WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash");
         self.engine.list(sql, &[user.into(), from_time(self.now())]).await
     }
 
@@ -118,21 +106,18 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         let sql = concat!(
             "UPDATE sessions SET expires_at = expires_at WHERE session_hash = $1 AND expires_at > $2 RETURNING ",
-            session_columns!()
+            columns!(sessions)
         );
         let now = from_time(self.now());
-        let session: Option<SessionRecord> = transaction.find(sql, &[Value::Text(id_hash), now]).await?;
+        let session: Option<SessionRecord> = transaction.find(sql, &[Value::Text(Some(id_hash)), now]).await?;
         let session = session.ok_or(CatalogError::NotFound)?;
         let checksum = SessionRecord { expires_at, ..session }.checksum().finish();
         let sql =
             "UPDATE sessions SET expires_at = $2, record_checksum = $3, last_used_at = $4 WHERE session_hash = $1";
-        transaction.execute(sql, &[Value::Text(id_hash), from_time(expires_at), Value::Text(&checksum), now]).await?;
+        transaction
+            .execute(sql, &[Value::Text(Some(id_hash)), from_time(expires_at), Value::Text(Some(&checksum)), now])
+            .await?;
         transaction.commit().await
-    }
-
-    pub(super) async fn check_session(&self, id_hash: &str) -> Result<()> {
-        let sql = select!(session_columns, "sessions WHERE session_hash = $1");
-        self.engine.find::<SessionRecord>(sql, &[Value::Text(id_hash)]).await.map(drop)
     }
 
     /// Moves the end of an existing session, which is used now, if the catalog can be written at the moment.
@@ -140,7 +125,6 @@ impl Catalog {
         let hash = id_hash.to_owned();
         self.try_write("session expiry", |catalog| async move {
             match catalog.extend_session(&hash, expires_at).await {
-                // A log-out was faster.
                 Err(CatalogError::NotFound) => Ok(()),
                 extended => extended,
             }
@@ -149,13 +133,13 @@ impl Catalog {
     }
 
     pub async fn delete_session(&self, id_hash: &str) -> Result<()> {
-        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await.map(drop)
+        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(Some(id_hash))]).await.map(drop)
     }
 
     /// Deletes a session of a user and tells whether there was one that had not expired.
     pub async fn delete_session_of(&self, user: UserId, id_hash: &str) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE session_hash = $1 AND user_id = $2 AND expires_at > $3";
-        Ok(self.engine.write(sql, &[Value::Text(id_hash), user.into(), from_time(self.now())]).await? > 0)
+        Ok(self.engine.write(sql, &[Value::Text(Some(id_hash)), user.into(), from_time(self.now())]).await? > 0)
     }
 
     /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.

@@ -1,26 +1,25 @@
-//! Table `shared_exports`: Parquet exports that lie in the store, for all servers.
+//! Table `shared_exports`: Parquet exports that are in the store, for all servers.
 //!
-//! 1. Who needs an export that is not there claims it, and makes it. Others wait for it meanwhile, or make their own.
-//! 2. What is made is recorded when it lies in the store. The first one to record it wins, claim or not.
+//! 1. Who needs an export that is not there claims it, and makes it. Others wait for it, or make their own.
+//! 2. A finished export is recorded. The first one to be recorded wins, claim or not.
 //! 3. Records go when their files' records go, when nobody has fetched the export for long, or when others need the
-//!    room. Then their objects are removed: nothing but time is lost, because an export can be made again.
+//!    room. Then their objects are removed.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::clock::{after, before};
-use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
-use super::engine::{AT_ONCE, Transaction, Value, placeholders, record, texts_found};
+use super::convert::{from_time, from_unsigned, text, to_unsigned};
+use super::engine::{AT_ONCE, Record, Row, Transaction, Value, placeholders, texts_found};
 use super::{Catalog, CatalogError, FileId, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExport {
     pub path: String,
-    /// Its bytes, without what lies behind it in its object.
+    /// The size of the export without the data that follows it in its object.
     pub size_bytes: u64,
     pub entity_count: u64,
-    /// Those that match, where the request asks for them.
     pub match_count: Option<u64>,
     /// The checksum of the checksums of its blocks.
     pub checksum: u32,
@@ -36,9 +35,8 @@ pub struct DroppedExport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportClaim {
     Made(SharedExport),
-    /// Whoever asks is to make it.
+    /// The caller is to make it.
     Granted,
-    /// Somebody else is making it.
     Anothers,
 }
 
@@ -46,7 +44,6 @@ pub enum ExportClaim {
 pub enum ExportRecorded {
     /// It is the one that all servers serve. These had to go for it.
     First(Vec<DroppedExport>),
-    /// Another one was there before.
     Second(SharedExport),
 }
 
@@ -56,68 +53,71 @@ pub struct ExportRoom {
     pub exports: u64,
 }
 
-/// Exports that may be recorded, however small.
-const MOST_EXPORTS: u64 = 65_536;
+const MAX_EXPORTS: u64 = 65_536;
 
 impl ExportRoom {
     pub fn of_bytes(bytes: u64) -> ExportRoom {
-        ExportRoom { bytes, exports: MOST_EXPORTS }
+        ExportRoom { bytes, exports: MAX_EXPORTS }
     }
 }
 
 const USE_RECORDED_AFTER: Duration = Duration::from_secs(600);
 
-const PAGE: i64 = 100;
+const PAGE: u32 = 100;
 
 static NAMED: LazyLock<String> =
     LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders(AT_ONCE)));
 
-record! {
-    struct ExportRow {
-        path: Option<String>,
-        size_bytes: i64,
-        entity_count: i64,
-        match_count: Option<i64>,
-        checksum: i64,
-        used_at: i64,
+struct ExportRow {
+    export: Option<SharedExport>,
+    used_at: i64,
+}
+
+impl Record for DroppedExport {
+    fn from_row(row: &Row) -> Result<DroppedExport> {
+        Ok(DroppedExport { path: row.get("path")?, size_bytes: row.unsigned("shared_exports.size_bytes")? })
     }
 }
 
-/// The export of a row; `None`: there is none, or it is being made.
-fn recorded(row: Option<ExportRow>) -> Result<Option<SharedExport>> {
-    let Some((row, path)) = row.and_then(|mut row| row.path.take().map(|path| (row, path))) else { return Ok(None) };
-    let wrong = |_| CatalogError::Corrupt { column: "shared_exports.checksum", value: row.checksum.to_string() };
-    Ok(Some(SharedExport {
-        path,
-        size_bytes: to_unsigned(row.size_bytes, "shared_exports.size_bytes")?,
-        entity_count: to_unsigned(row.entity_count, "shared_exports.entity_count")?,
-        match_count: to_optional_unsigned(row.match_count, "shared_exports.match_count")?,
-        checksum: u32::try_from(row.checksum).map_err(wrong)?,
-    }))
+impl Record for ExportRow {
+    fn from_row(row: &Row) -> Result<ExportRow> {
+        let used_at = row.get("used_at")?;
+        let Some(path) = row.get("path")? else { return Ok(ExportRow { export: None, used_at }) };
+        let checksum: i64 = row.get("checksum")?;
+        let wrong = |_| CatalogError::Corrupt { column: "shared_exports.checksum", value: checksum.to_string() };
+        let export = SharedExport {
+            path,
+            size_bytes: row.unsigned("shared_exports.size_bytes")?,
+            entity_count: row.unsigned("shared_exports.entity_count")?,
+            match_count: row.optional_unsigned("shared_exports.match_count")?,
+            checksum: u32::try_from(checksum).map_err(wrong)?,
+        };
+        Ok(ExportRow { export: Some(export), used_at })
+    }
 }
 
 const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checksum, used_at FROM shared_exports
                       WHERE export_key = $1";
 
 impl Catalog {
-    /// The export of this key, if it lies in the store. No use of it.
+    /// The export of this key, if it is in the store. Does not count as a use of it.
     pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>> {
-        recorded(self.engine.find(SELECT, &[text(key, "export_key")?]).await?)
+        let found: Option<ExportRow> = self.engine.find(SELECT, &[text(key, "export_key")?]).await?;
+        Ok(found.and_then(|row| row.export))
     }
 
     /// The export of this key, or who makes it: `maker`, if nobody else has claimed it within the time that claims
     /// last. A claim is renewed by claiming again. [`CatalogError::Database`] also if the record of the version file is
     /// gone.
     pub async fn claim_export(&self, key: &str, file: FileId, maker: &str, lasts: Duration) -> Result<ExportClaim> {
-        let (key, now) = (text(key, "export_key")?, self.now());
-        let found: Option<ExportRow> = self.engine.find(SELECT, &[key]).await?;
-        let used_at = found.as_ref().map_or(0, |row| row.used_at);
-        if let Some(made) = recorded(found)? {
+        let now = self.now();
+        let found = self.engine.find(SELECT, &[text(key, "export_key")?]).await?;
+        if let Some(ExportRow { export: Some(export), used_at }) = found {
             if used_at < before(now, USE_RECORDED_AFTER).timestamp_micros() {
                 let sql = "UPDATE shared_exports SET used_at = $2 WHERE export_key = $1 AND used_at < $2";
-                self.engine.write(sql, &[key, from_time(now)]).await?;
+                self.engine.write(sql, &[Value::Text(Some(key)), from_time(now)]).await?;
             }
-            return Ok(ExportClaim::Made(made));
+            return Ok(ExportClaim::Made(export));
         }
         let sql = "INSERT INTO shared_exports
                    (export_key, file_id, maker, claimed_until, size_bytes, entity_count, checksum, used_at)
@@ -126,15 +126,16 @@ impl Catalog {
                    SET maker = EXCLUDED.maker, claimed_until = EXCLUDED.claimed_until, used_at = EXCLUDED.used_at
                    WHERE shared_exports.path IS NULL
                      AND (shared_exports.maker = EXCLUDED.maker OR shared_exports.claimed_until <= $5)";
-        let values = &[key, file.into(), text(maker, "maker")?, from_time(after(now, lasts)), from_time(now)];
+        let values =
+            &[Value::Text(Some(key)), file.into(), text(maker, "maker")?, from_time(after(now, lasts)), from_time(now)];
         if self.engine.write(sql, values).await? > 0 {
             return Ok(ExportClaim::Granted);
         }
-        let made = recorded(self.engine.find(SELECT, &[key]).await?)?;
+        let made = self.shared_export(key).await?;
         Ok(made.map_or(ExportClaim::Anothers, ExportClaim::Made))
     }
 
-    /// Ends the claim of who makes it no more, if nothing was recorded.
+    /// Ends the claim of `maker`, if no export was recorded.
     pub async fn release_export(&self, key: &str, maker: &str) -> Result<()> {
         let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND maker = $2 AND path IS NULL";
         self.engine.write(sql, &[text(key, "export_key")?, text(maker, "maker")?]).await.map(drop)
@@ -167,16 +168,15 @@ impl Catalog {
             text(&export.path, "path")?,
             from_unsigned(export.size_bytes, "size_bytes")?,
             from_unsigned(export.entity_count, "entity_count")?,
-            matches.unwrap_or(Value::OptionalInteger(None)),
-            Value::Integer(export.checksum.into()),
+            matches.unwrap_or(Value::Integer(None)),
+            Value::Integer(Some(export.checksum.into())),
             from_time(self.now()),
         ];
         if transaction.execute(sql, values).await? == 0 {
-            let made = recorded(transaction.find(SELECT, &[key]).await?)?;
+            let recorded: ExportRow = transaction.one(SELECT, &[key]).await?;
             transaction.commit().await?;
-            // It was made a moment ago.
-            let made = made.ok_or(sqlx::Error::RowNotFound)?;
-            return Ok(ExportRecorded::Second(made));
+            let export = recorded.export.ok_or(sqlx::Error::RowNotFound)?;
+            return Ok(ExportRecorded::Second(export));
         }
         let dropped = make_room(&mut transaction, room, Some(&export.path)).await?;
         transaction.commit().await?;
@@ -194,10 +194,12 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         let sql = "DELETE FROM shared_exports WHERE path IS NULL AND claimed_until <= $1";
         transaction.execute(sql, &[from_time(self.now())]).await?;
-        let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND used_at < $1
-                   ORDER BY used_at, path LIMIT $2";
-        let rows = transaction.list(sql, &[from_time(before(self.now(), unused_for)), Value::Integer(PAGE)]).await?;
-        let mut dropped = drop_exports(&mut transaction, rows).await?;
+        let sql = "DELETE FROM shared_exports WHERE path IN (
+                       SELECT path FROM shared_exports WHERE path IS NOT NULL AND used_at < $1
+                       ORDER BY used_at, path LIMIT $2)
+                   RETURNING path, size_bytes";
+        let values = &[from_time(before(self.now(), unused_for)), PAGE.into()];
+        let mut dropped = transaction.list(sql, values).await?;
         if dropped.is_empty() {
             dropped = make_room(&mut transaction, room, None).await?;
         }
@@ -223,27 +225,16 @@ async fn make_room(transaction: &mut Transaction, room: ExportRoom, kept: Option
     }
     let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND path <> $1
                ORDER BY used_at, path LIMIT $2";
-    let oldest: Vec<(String, i64)> =
-        transaction.list(sql, &[Value::Text(kept.unwrap_or_default()), Value::Integer(PAGE)]).await?;
-    let mut rows = Vec::new();
-    for (path, size_bytes) in oldest {
+    let oldest: Vec<DroppedExport> = transaction.list(sql, &[Value::Text(kept.or(Some(""))), PAGE.into()]).await?;
+    let mut dropped = Vec::new();
+    for export in oldest {
         if bytes <= room.bytes && exports <= room.exports {
             break;
         }
-        bytes = bytes.saturating_sub(u64::try_from(size_bytes).unwrap_or_default());
+        bytes = bytes.saturating_sub(export.size_bytes);
         exports -= 1;
-        rows.push((path, size_bytes));
-    }
-    drop_exports(transaction, rows).await
-}
-
-async fn drop_exports(transaction: &mut Transaction, rows: Vec<(String, i64)>) -> Result<Vec<DroppedExport>> {
-    let mut dropped = Vec::new();
-    for (path, size_bytes) in rows {
-        if transaction.execute("DELETE FROM shared_exports WHERE path = $1", &[Value::Text(&path)]).await? > 0 {
-            let size_bytes = to_unsigned(size_bytes, "shared_exports.size_bytes")?;
-            dropped.push(DroppedExport { path, size_bytes });
-        }
+        let sql = "DELETE FROM shared_exports WHERE path = $1 RETURNING path, size_bytes";
+        dropped.extend(transaction.find::<DroppedExport>(sql, &[Value::Text(Some(&export.path))]).await?);
     }
     Ok(dropped)
 }

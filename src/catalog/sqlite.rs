@@ -72,14 +72,13 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine>
     let readers = pool(options.pragma("query_only", "ON"), READERS, wait, &opened).await?;
     migrating.close().await?;
     Ok(Engine::Sqlite {
-        readers: Link::of_file(readers, opened.clone(), false),
-        writer: Link::of_file(writer, opened, true),
+        readers: Link { pool: readers, server: None, file: Some(opened.clone()), writes: false },
+        writer: Link { pool: writer, server: None, file: Some(opened), writes: true },
     })
 }
 
-/// The connection that makes the file and switches it to write-ahead logging. The switch is permanent.
-///
-/// The switch does not wait for a lock, unlike all other statements. So it is tried until it succeeds.
+/// The connection that makes the file and switches it to write-ahead logging, for good. The switch does not wait for a
+/// lock, so it is tried until it succeeds.
 async fn connect_first(options: &SqliteConnectOptions, wait: Duration) -> Result<SqliteConnection, sqlx::Error> {
     let options = options.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
     let deadline = Instant::now() + wait;
@@ -106,7 +105,6 @@ async fn is_of_another_program(options: &SqliteConnectOptions, file: &Path) -> b
     tables.is_ok_and(|(all, of_catalog)| all > 0 && of_catalog == 0)
 }
 
-/// Runs the migrations that the file has not seen, all of them or none.
 async fn migrate(connection: &mut SqliteConnection) -> Result<()> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
@@ -115,12 +113,11 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<()> {
     Ok(())
 }
 
-/// Connections that stay open: connections to a file need no renewal and no test. All are to the file that was opened
-/// first, not to a later file of the same name. All are made now, so that reads go on when the file gets another place.
+/// Connections that stay open. All are to the file that was opened first, not to a later file of the same name. All are
+/// made now, so that reads continue when the file is moved.
 ///
-/// A connection that comes back in a transaction is closed. Its call was dropped, a statement failed meanwhile, and
-/// SQLite ended the transaction by itself. The driver takes the transaction to be open, and would refuse to begin
-/// another.
+/// A connection that is released in a transaction is closed: its call was dropped, and SQLite ended the transaction by
+/// itself. The driver takes the transaction to be open, and would refuse to begin another.
 async fn pool(
     options: SqliteConnectOptions,
     size: u32,
@@ -155,7 +152,6 @@ async fn pool(
     Ok(pool)
 }
 
-/// Whether the error is `SQLITE_BUSY` or an extended form of it.
 fn is_busy(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: i32 = 5;
     let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
@@ -165,67 +161,19 @@ fn is_busy(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::engine::Transaction;
-    use super::super::error::{Failure, Unavailability};
     use super::*;
 
-    /// Reads beside one another must not fail for want of file descriptors, or as locked.
     #[tokio::test]
-    async fn a_file_that_has_gone_is_read_by_the_connections_to_it_alone() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (path, away) = (directory.path().join("catalog.sqlite"), directory.path().join("away"));
-        let options = CatalogOptions { wait: Duration::from_millis(200), ..CatalogOptions::default() };
-        let engine = open(path.to_str().expect("UTF-8"), &options).await.expect("it opens");
-        let Engine::Sqlite { readers, .. } = &engine else { panic!("another engine") };
-        for replaced in [false, true] {
-            std::fs::rename(&path, &away).expect("moved");
-            if replaced {
-                std::fs::copy(&away, &path).expect("copied");
-            }
-            let mut lent = Vec::new();
-            for _ in 0..READERS {
-                lent.push(readers.lend().await.expect("a connection that is open"));
-            }
-            let broken: Result<(), _> = lent[0].judge(Err(sqlx::Error::WorkerCrashed));
-            assert!(broken.is_err() && lent[0].is_discarded());
-            let error = readers.lend().await.err().expect("there is no other one");
-            let failure = Failure::Unavailable(Unavailability::Replaced);
-            assert_eq!(Failure::of(&error), Some(failure), "{error}");
-            drop(lent);
-            std::fs::rename(&away, &path).expect("moved");
-            let mut again = Vec::new();
-            for _ in 0..READERS {
-                again.push(readers.lend().await.expect("a connection"));
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_no_file_is_named_as_such() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let opened = open(directory.path().to_str().expect("UTF-8"), &CatalogOptions::default()).await;
-        let told = opened.expect_err("refused").to_string();
-        assert!(told.ends_with(": it is not a regular file"), "{told}");
-    }
-
-    /// Whether the caller learns of the failure, or left before.
-    #[derive(Clone, Copy, Debug)]
-    enum Caller {
-        Learns,
-        Left,
-    }
-
-    #[tokio::test]
-    async fn a_transaction_that_sqlite_ended_by_itself_takes_its_connection_along() {
+    async fn transaction_ended_by_sqlite_ends_its_connection() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("catalog.sqlite");
         let engine = open(path.to_str().expect("UTF-8"), &CatalogOptions::default()).await.expect("it opens");
         let large_insert = "INSERT INTO sessions (session_hash, data, created_at, expires_at)
                             VALUES (hex(randomblob(20)), hex(zeroblob(100000)), 1, 1)";
-        for caller in [Caller::Learns, Caller::Left, Caller::Left, Caller::Learns] {
-            let begun = engine.begin().await.unwrap_or_else(|error| panic!("{caller:?}: {error}"));
-            let Transaction::Sqlite(mut lent) = begun else { panic!("another engine") };
+        // Whether the caller learns of the failure, or was cancelled before.
+        for learns in [true, false, false, true] {
+            let Ok(Transaction::Sqlite(mut lent)) = engine.begin().await else { panic!("no transaction of SQLite") };
             for (sql, fails) in [
-                // No larger than it is.
                 ("PRAGMA max_page_count = 1", false),
                 ("INSERT INTO write_probes VALUES (1, 1)", false),
                 (large_insert, true),
@@ -233,14 +181,13 @@ mod tests {
                 let (connection, _) = lent.statement().expect("a connection");
                 let outcome = sqlx::query(sql).execute(connection).await;
                 assert_eq!(outcome.is_err(), fails, "{outcome:?}");
-                if let (Caller::Learns, true) = (caller, fails) {
+                if learns && fails {
                     assert!(lent.judge(outcome).is_err() && lent.is_discarded());
                 }
             }
             drop(lent);
             // The next one meets no trace of it, nor its limit.
-            let written = engine.write(large_insert, &[]).await;
-            assert_eq!(written.unwrap_or_else(|error| panic!("{caller:?}: {error}")), 1);
+            assert_eq!(engine.write(large_insert, &[]).await.expect("written"), 1);
             let probes: Vec<(i64,)> = engine.list("SELECT probe_id FROM write_probes", &[]).await.expect("read");
             assert_eq!(probes, [], "what it had written is not there");
         }

@@ -8,9 +8,9 @@ use strata_types::user::User;
 
 use super::checksums::RecordChecksum;
 use super::clock::before;
-use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_unsigned};
-use super::engine::{Record, Row, Value, record};
-use super::users::{lock_owner, user_columns};
+use super::convert::{from_optional_time, from_time, text, to_unsigned};
+use super::engine::{Record, Row, Value, columns};
+use super::users::lock_owner;
 use super::{Catalog, CatalogError, Result, UserId};
 
 /// Precision of the last use of a token. Every write costs a commit, which not every request should pay.
@@ -38,34 +38,27 @@ pub struct TokenUser {
     pub scope: Scope,
 }
 
-record! {
-    struct TokenRow {
-        user_id: i64,
-        last_used_at: Option<i64>,
-        scope: String,
-        expires_at: Option<i64>,
-        record_checksum: Option<String>,
-    }
-}
-
-impl TokenRow {
-    /// The scope of this token, which has that hash, if its record is what was written.
-    fn verified_scope(&self, hash: &str) -> Result<Scope> {
-        // Its hash must not be in logs.
-        token_checksum(hash, self.user_id, &self.scope, self.expires_at)
-            .check(self.record_checksum.as_deref(), || "an API token".to_owned())?;
-        to_named(self.scope.clone(), "api_tokens.scope")
-    }
+fn verify(row: &Row) -> Result<()> {
+    let hash: &str = row.get("token_hash")?;
+    // Its hash must not be in logs.
+    token_checksum(hash, row.get("user_id")?, row.get("scope")?, row.get("expires_at")?)
+        .check(row.get("record_checksum")?, || "an API token".to_owned())
 }
 
 struct FoundToken {
-    user: User,
-    token: TokenRow,
+    user: TokenUser,
+    last_used_at: Option<i64>,
+    expires_at: Option<i64>,
 }
 
 impl Record for FoundToken {
     fn from_row(row: &Row) -> Result<FoundToken> {
-        Ok(FoundToken { user: User::from_row(row)?, token: TokenRow::from_row(row)? })
+        verify(row)?;
+        Ok(FoundToken {
+            user: TokenUser { user: User::from_row(row)?, scope: row.named("api_tokens.scope")? },
+            last_used_at: row.get("last_used_at")?,
+            expires_at: row.get("expires_at")?,
+        })
     }
 }
 
@@ -83,7 +76,11 @@ impl Record for ApiToken {
     }
 }
 
-/// The checksum of a token: its user, its scope and its expiry.
+pub(super) fn check_token(row: &Row) -> Result<()> {
+    verify(row)?;
+    ApiToken::from_row(row).map(drop)
+}
+
 pub(super) fn token_checksum(hash: &str, user: i64, scope: &str, expires_at: Option<i64>) -> RecordChecksum {
     RecordChecksum::of("api_tokens").text(hash).number(user).text(scope).optional_number(expires_at)
 }
@@ -104,7 +101,8 @@ impl Catalog {
         Grant { scope, expires_at }: Grant,
         most: usize,
     ) -> Result<()> {
-        let (id, expires) = (i64::try_from(user.get()).unwrap_or(-1), expires_at.map(|time| time.timestamp_micros()));
+        let id = i64::try_from(user.get()).unwrap_or(-1);
+        let expires = expires_at.map(|time| time.timestamp_micros());
         let checksum = token_checksum(token_hash, id, scope.name(), expires).finish();
         let mut transaction = self.engine.begin().await?;
         // If several run at the same time, each counts those before it.
@@ -122,31 +120,30 @@ impl Catalog {
         let values = &[
             user.into(),
             text(name, "name")?,
-            Value::Text(token_hash),
+            Value::Text(Some(token_hash)),
             from_time(self.now()),
-            Value::Text(scope.name()),
+            Value::Text(Some(scope.name())),
             from_optional_time(expires_at),
-            Value::Text(&checksum),
+            Value::Text(Some(&checksum)),
         ];
         transaction.execute_or(sql, values, CatalogError::TokenNameTaken).await?;
         transaction.commit().await
     }
 
-    /// The user whose token has this hash, unless it has expired; [`CatalogError::Unverified`] if its record may be
-    /// another user's. One indexed look-up. At most once a minute per token it also records the use, if the catalog can
-    /// be written at the moment. That costs a commit.
+    /// The user whose token has this hash, unless it has expired. One indexed look-up. At most once a minute per token
+    /// it also records the use, if the catalog can be written at the moment. That costs a commit.
     pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>> {
         let sql = concat!(
             "SELECT ",
-            user_columns!(),
-            ", api_tokens.last_used_at, api_tokens.scope, api_tokens.expires_at, api_tokens.record_checksum
+            columns!(users),
+            ", api_tokens.token_hash, api_tokens.last_used_at, api_tokens.scope, api_tokens.expires_at,
+               api_tokens.record_checksum
              FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
              WHERE api_tokens.token_hash = $1"
         );
-        let Some(FoundToken { user, token }) = self.engine.find(sql, &[Value::Text(token_hash)]).await? else {
+        let Some(token) = self.engine.find::<FoundToken>(sql, &[Value::Text(Some(token_hash))]).await? else {
             return Ok(None);
         };
-        let scope = token.verified_scope(token_hash)?;
         let now = self.now();
         if token.expires_at.is_some_and(|expires| expires <= now.timestamp_micros()) {
             return Ok(None);
@@ -158,21 +155,11 @@ impl Catalog {
                 // Of several requests at the same time, one still finds it stale.
                 let sql = "UPDATE api_tokens SET last_used_at = $2
                            WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
-                catalog.engine.write(sql, &[Value::Text(&hash), from_time(now), from_time(stale)]).await.map(drop)
+                catalog.engine.write(sql, &[Value::Text(Some(&hash)), from_time(now), from_time(stale)]).await.map(drop)
             })
             .await;
         }
-        Ok(Some(TokenUser { user, scope }))
-    }
-
-    pub(super) async fn check_token(&self, token_hash: &str) -> Result<()> {
-        let sql = "SELECT user_id, last_used_at, scope, expires_at, record_checksum FROM api_tokens
-                   WHERE token_hash = $1";
-        let Some(token): Option<TokenRow> = self.engine.find(sql, &[Value::Text(token_hash)]).await? else {
-            return Ok(());
-        };
-        token.verified_scope(token_hash)?;
-        to_optional_time(token.expires_at, "api_tokens.expires_at").map(drop)
+        Ok(Some(token.user))
     }
 
     /// The user's tokens by name, also those that have expired.
@@ -188,6 +175,6 @@ impl Catalog {
             return Err(CatalogError::NotFound);
         }
         let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND name = $2";
-        self.engine.write_or(sql, &[user.into(), Value::Text(name)], CatalogError::NotFound).await
+        self.engine.write_or(sql, &[user.into(), Value::Text(Some(name))], CatalogError::NotFound).await
     }
 }

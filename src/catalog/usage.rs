@@ -1,7 +1,7 @@
 //! Tables `dataset_usage` and `usage_writers`: how much each dataset is read, by day.
 //!
-//! Each process counts for itself and adds what it has counted, in batches, so several processes add up. A batch has a
-//! number: a process that did not hear of its commit sends the same batch again, and nothing is added twice.
+//! Each process adds what it has counted, in batches. A batch has a number: if a process does not learn of its commit,
+//! it sends the same batch again, and nothing is added twice.
 
 use std::collections::HashMap;
 
@@ -20,9 +20,7 @@ const WRITER_REMEMBERED: TimeDelta = TimeDelta::days(7);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageCounts {
     pub requests: u64,
-    /// Of these, those answered with 304.
     pub not_modified: u64,
-    /// Of these, those answered with 429.
     pub rate_limited: u64,
     /// Of the bodies as they were sent.
     pub bytes: u64,
@@ -43,7 +41,6 @@ impl UsageCounts {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedUsage {
-    /// The dataset. One that is not there is left out.
     pub dataset: DatasetId,
     /// The slug that it must have, where that was not looked up when it was counted; with another it is left out.
     pub name_slug: Option<Box<str>>,
@@ -60,7 +57,6 @@ pub struct DayUsage {
 }
 
 impl DayUsage {
-    /// The day of a moment. What is before 1970 counts as its first day.
     pub fn day_of(time: DateTime<Utc>) -> u32 {
         u32::try_from(time.timestamp().div_euclid(86_400)).unwrap_or(0)
     }
@@ -79,9 +75,8 @@ impl Catalog {
         let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
                    ON CONFLICT (writer) DO UPDATE SET batch = EXCLUDED.batch, written_at = EXCLUDED.written_at
                    WHERE usage_writers.batch < EXCLUDED.batch";
-        let values = &[Value::Text(writer), Value::Integer(saturated(batch)), from_time(self.now())];
+        let values = &[Value::Text(Some(writer)), Value::Integer(Some(saturated(batch))), from_time(self.now())];
         if transaction.execute(sql, values).await? == 0 {
-            // Its commit took place, although nobody heard of it.
             return Ok(());
         }
         let sql = "INSERT INTO dataset_usage (dataset_id, day, requests, not_modified, rate_limited, bytes)
@@ -95,12 +90,12 @@ impl Catalog {
         for CountedUsage { dataset, name_slug, day, counts } in rows {
             let values = &[
                 (*dataset).into(),
-                Value::Integer((*day).into()),
-                Value::Integer(saturated(counts.requests)),
-                Value::Integer(saturated(counts.not_modified)),
-                Value::Integer(saturated(counts.rate_limited)),
-                Value::Integer(saturated(counts.bytes)),
-                Value::OptionalText(name_slug.as_deref()),
+                Value::Integer(Some((*day).into())),
+                Value::Integer(Some(saturated(counts.requests))),
+                Value::Integer(Some(saturated(counts.not_modified))),
+                Value::Integer(Some(saturated(counts.rate_limited))),
+                Value::Integer(Some(saturated(counts.bytes))),
+                Value::Text(name_slug.as_deref()),
             ];
             transaction.execute(sql, values).await?;
         }
@@ -111,7 +106,7 @@ impl Catalog {
     pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DayUsage>> {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
-        let values = &[dataset.into(), Value::Integer(first.into())];
+        let values = &[dataset.into(), Value::Integer(Some(first.into()))];
         let usage = |row: &Row| {
             let day: i64 = row.get("day")?;
             let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
@@ -120,12 +115,12 @@ impl Catalog {
         self.engine.list_with(sql, values, usage).await
     }
 
-    /// How much each dataset of an owner was read from a day on. Datasets without a read are left out. One range of the
-    /// primary key for each dataset; rows are summed here, so that no sum is too large for a column.
+    /// How much each dataset of an owner was read from a day on. Rows are summed here, so that no sum overflows a
+    /// column.
     pub async fn owned_usage(&self, owner: UserId, first: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
-        let values = &[owner.into(), Value::Integer(first.into())];
+        let values = &[owner.into(), Value::Integer(Some(first.into()))];
         let usage = |row: &Row| Ok((DatasetId::new(row.unsigned("dataset_usage.dataset_id")?), counts(row)?));
         let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
         for (dataset, counts) in self.engine.list_with(sql, values, usage).await? {
@@ -138,34 +133,19 @@ impl Catalog {
     pub async fn sweep_usage(&self, first: u32) -> Result<()> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
-        while self.engine.write(sql, &[Value::Integer(first.into()), Value::Integer(SWEPT_AT_ONCE)]).await? > 0 {}
+        while self.engine.write(sql, &[Value::Integer(Some(first.into())), Value::Integer(Some(SWEPT_AT_ONCE))]).await?
+            > 0
+        {}
         let before = from_time(self.now().checked_sub_signed(WRITER_REMEMBERED).unwrap_or(DateTime::UNIX_EPOCH));
         self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await.map(drop)
     }
 }
 
-fn counts(row: &Row) -> Result<UsageCounts> {
+pub(super) fn counts(row: &Row) -> Result<UsageCounts> {
     Ok(UsageCounts {
         requests: row.unsigned("dataset_usage.requests")?,
         not_modified: row.unsigned("dataset_usage.not_modified")?,
         rate_limited: row.unsigned("dataset_usage.rate_limited")?,
         bytes: row.unsigned("dataset_usage.bytes")?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_begin_at_midnight_in_utc() {
-        let at = |text: &str| DayUsage::day_of(text.parse().expect("a time"));
-        let midnight = at("2026-11-22T00:00:00Z");
-        assert_eq!((at("2026-11-21T23:59:59.999999Z"), at("2026-11-22T23:59:59Z")), (midnight - 1, midnight));
-        assert_eq!(at("2026-11-22T23:30:00-01:00"), midnight + 1);
-        assert_eq!(at("1969-12-31T00:00:00Z"), 0);
-        let usage = |day| DayUsage { day, counts: UsageCounts::default() };
-        assert_eq!(usage(midnight).date().to_string(), "2026-11-22");
-        assert_eq!(usage(0).date().to_string(), "1970-01-01");
-    }
 }

@@ -6,13 +6,6 @@ use super::convert::{from_cursor, from_time, text, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result, UserId};
 
-macro_rules! user_columns {
-    () => {
-        "users.user_id, users.email, users.email_key, users.password_hash, users.plan, users.created_at"
-    };
-}
-pub(super) use user_columns;
-
 impl Record for User {
     fn from_row(row: &Row) -> Result<User> {
         Ok(User {
@@ -41,9 +34,9 @@ impl Catalog {
                    RETURNING user_id";
         let values = &[
             text(email.trim(), "email")?,
-            Value::Text(&email_key(email)),
-            Value::Text(password_hash),
-            Value::Text(plan.name()),
+            Value::Text(Some(&email_key(email))),
+            Value::Text(Some(password_hash)),
+            Value::Text(Some(plan.name())),
             from_time(self.now()),
         ];
         let row: Option<(i64,)> = transaction.find(sql, values).await?;
@@ -57,27 +50,24 @@ impl Catalog {
         if email.contains('\0') {
             return Ok(None);
         }
-        let sql = select!(user_columns, "users WHERE email_key = $1");
-        self.engine.find(sql, &[Value::Text(&email_key(email))]).await
+        self.engine.find(select!(users, "WHERE email_key = $1"), &[Value::Text(Some(&email_key(email)))]).await
     }
 
-    /// The user with this id. One look-up by primary key.
     pub async fn user(&self, id: UserId) -> Result<Option<User>> {
-        self.engine.find(select!(user_columns, "users WHERE user_id = $1"), &[id.into()]).await
+        self.engine.find(select!(users, "WHERE user_id = $1"), &[id.into()]).await
     }
 
     /// The users with ids greater than `after`, by id, at most `limit`. One range of the primary key.
     pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>> {
-        let sql = select!(user_columns, "users WHERE users.user_id > $1 ORDER BY users.user_id LIMIT $2");
-        self.engine.list(sql, &[from_cursor(after.map(UserId::get), 0), Value::Integer(limit.into())]).await
+        let sql = select!(users, "WHERE user_id > $1 ORDER BY user_id LIMIT $2");
+        self.engine.list(sql, &[from_cursor(after.map(UserId::get), 0), limit.into()]).await
     }
 
-    /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
-    /// So nobody who knew the old password stays logged in. API tokens stay.
+    /// Replaces the hash of the user's password (Argon2id, PHC string) and ends all sessions. API tokens stay.
     pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
-        transaction.execute_or(sql, &[user.into(), Value::Text(password_hash)], CatalogError::NotFound).await?;
+        transaction.execute_or(sql, &[user.into(), Value::Text(Some(password_hash))], CatalogError::NotFound).await?;
         transaction.execute("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?;
         transaction.commit().await
     }
@@ -93,18 +83,18 @@ impl Catalog {
     ) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1 AND password_hash = $3";
-        let values = &[user.into(), Value::Text(new_hash), Value::Text(old_hash)];
+        let values = &[user.into(), Value::Text(Some(new_hash)), Value::Text(Some(old_hash))];
         transaction.execute_or(sql, values, CatalogError::Conflict).await?;
         // No session has an empty hash.
         let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2";
-        transaction.execute(sql, &[user.into(), Value::Text(kept.unwrap_or_default())]).await?;
+        transaction.execute(sql, &[user.into(), Value::Text(Some(kept.unwrap_or_default()))]).await?;
         transaction.commit().await
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions. The id is never used again.
     pub async fn remove_user(&self, user: UserId) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
-        // Whoever creates a dataset, a token or a session of the user at the same time waits, and finds no user.
+        // A concurrent creation of a dataset, a token or a session of the user waits, and finds no user.
         lock_owner(&mut transaction, user).await?;
         let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1";
         let (datasets,): (i64,) = transaction.one(sql, &[user.into()]).await?;
@@ -124,6 +114,6 @@ impl Catalog {
     /// Changes the user's plan. Datasets beyond the new plan's limit stay.
     pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<()> {
         let sql = "UPDATE users SET plan = $2 WHERE user_id = $1";
-        self.engine.write_or(sql, &[user.into(), Value::Text(plan.name())], CatalogError::NotFound).await
+        self.engine.write_or(sql, &[user.into(), Value::Text(Some(plan.name()))], CatalogError::NotFound).await
     }
 }

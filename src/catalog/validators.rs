@@ -1,7 +1,5 @@
 //! Columns of `datasets`: the publisher's validators (`ETag`, `Last-Modified`) of the document from which the newest
-//! version was made.
-//!
-//! They are written with that version, in its transaction, and belong to it. Any other version clears them. So does a
+//! version was made. They are written in the transaction of that version. Any other version clears them, and so does a
 //! change of the source or of its decoding.
 
 use strata_types::dataset::Dataset;
@@ -9,41 +7,27 @@ use strata_types::source::Validators;
 
 use super::checksums::RecordChecksum;
 use super::convert::{optional_text, saturated};
-use super::engine::{Transaction, Value, record};
+use super::engine::{Transaction, Value};
 use super::{Catalog, DatasetId, Result};
 
 /// The validators that ask a source whether it has changed since a version.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchedState<'a> {
-    /// The dataset as it was when its source was fetched.
     pub dataset: &'a Dataset,
     pub validators: &'a Validators,
 }
 
-record! {
-    struct ValidatorsRow {
-        dataset_id: i64,
-        validated_url: Option<String>,
-        source_etag: Option<String>,
-        source_last_modified: Option<String>,
-        validators_checksum: Option<String>,
-    }
-}
-
 impl Catalog {
-    /// The validators of the dataset's source; `None` when it must be fetched whole. If the source answers that it has
-    /// not changed, its document is that of the dataset's newest version. One look-up by primary key. Validators that
-    /// do not verify are not used.
+    /// The validators of the dataset's source; `None` when it must be fetched whole, also if they do not verify.
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>> {
-        let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
+        type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
+        let sql = "SELECT validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
-        let row: Option<ValidatorsRow> = self.engine.find(sql, &[dataset.into()]).await?;
-        let Some(row) = row else { return Ok(None) };
-        let Some(url) = row.validated_url else { return Ok(None) };
-        let etag = row.source_etag;
-        let last_modified = row.source_last_modified;
-        let checksum = validators_checksum(row.dataset_id, Some(&url), etag.as_deref(), last_modified.as_deref());
-        if let Err(error) = checksum.check(row.validators_checksum.as_deref(), || record_name(dataset.get())) {
+        let stored: Option<Stored> = self.engine.find(sql, &[dataset.into()]).await?;
+        let Some((Some(url), etag, last_modified, stored)) = stored else { return Ok(None) };
+        let id = saturated(dataset.get());
+        let checksum = validators_checksum(id, Some(&url), etag.as_deref(), last_modified.as_deref());
+        if let Err(error) = checksum.check(stored.as_deref(), || record_name(id)) {
             tracing::error!(%error, "failed to verify source validators; fetching the whole source");
             return Ok(None);
         }
@@ -60,7 +44,7 @@ pub(super) fn validators_checksum(
     RecordChecksum::of("validators").number(dataset).optional_text(url).optional_text(etag).optional_text(last_modified)
 }
 
-pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
+pub(super) fn record_name(dataset: i64) -> String {
     format!("dataset {dataset}'s source validators")
 }
 
@@ -86,14 +70,15 @@ pub(super) async fn record(
     };
     let sql = "UPDATE datasets SET validated_url = $2, source_etag = $3, source_last_modified = $4,
                    validators_checksum = $5 WHERE dataset_id = $1";
-    let (etag, last_modified) = (validators.etag.as_deref(), validators.last_modified.as_deref());
+    let etag = validators.etag.as_deref();
+    let last_modified = validators.last_modified.as_deref();
     let checksum = validators_checksum(saturated(locked.id.get()), Some(&validators.url), etag, last_modified).finish();
     let values = &[
         locked.id.into(),
         optional_text(Some(&validators.url), "url")?,
         optional_text(etag, "etag")?,
         optional_text(last_modified, "last_modified")?,
-        Value::Text(&checksum),
+        Value::Text(Some(&checksum)),
     ];
     transaction.execute(sql, values).await.map(drop)
 }

@@ -44,8 +44,8 @@ impl Record for VersionRecord {
 fn joined_version(row: &Row, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>> {
     let Some(number) = row.get::<Option<i64>, _>("version_number")? else { return Ok(None) };
     let record = || format!("version {number} of dataset {dataset}");
-    let file = joined_file(row, "file_reference", FILE_COLUMNS, record)?;
-    let alt = joined_file(row, "alt_reference", ALT_COLUMNS, record)?;
+    let file = joined_file(row, "", record)?;
+    let alt = joined_file(row, "alt_", record)?;
     let (Some(created_at), Some(file)) = (row.get("version_created_at")?, file) else {
         return Err(CatalogError::Unverified { record: record() });
     };
@@ -60,32 +60,22 @@ fn joined_version(row: &Row, dataset: DatasetId, dataset_created_at: DateTime<Ut
     Ok(Some(version))
 }
 
-const FILE_COLUMNS: [&str; 5] = ["file_id", "path", "size_bytes", "entity_count", "content_hash"];
-
-const ALT_COLUMNS: [&str; 5] = ["alt_file_id", "alt_path", "alt_size_bytes", "alt_entity_count", "alt_content_hash"];
-
-/// The file that a version's row refers to. The join must have found it: its columns are null together.
-fn joined_file(
-    row: &Row,
-    reference: &str,
-    [file_id, path, size_bytes, entity_count, content_hash]: [&str; 5],
-    record: impl Fn() -> String,
-) -> Result<Option<VersionFile>> {
-    let (reference, file_id): (Option<i64>, Option<i64>) = (row.get(reference)?, row.get(file_id)?);
-    let found = (file_id, row.get(path)?, row.get(size_bytes)?, row.get(entity_count)?, row.get(content_hash)?);
-    let file = match found {
-        (Some(file_id), Some(path), Some(size_bytes), Some(entity_count), Some(content_hash)) => Some(VersionFile {
-            id: FileId::new(to_unsigned(file_id, "files.file_id")?),
-            path,
-            size_bytes: to_unsigned(size_bytes, "files.size_bytes")?,
-            entity_count: to_unsigned(entity_count, "files.entity_count")?,
-            content_hash,
-        }),
-        _ => None,
-    };
-    let reference = reference.map(|id| to_unsigned(id, "versions.file_id").map(FileId::new)).transpose()?;
-    let is_found = reference == file.as_ref().map(|file| file.id);
-    if is_found { Ok(file) } else { Err(CatalogError::Unverified { record: record() }) }
+/// The file that a version's row refers to, in the columns with this prefix. The join must have found it.
+fn joined_file(row: &Row, prefix: &str, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
+    let column = |name: &str| format!("{prefix}{name}");
+    let reference: Option<i64> = row.get(&*column("reference"))?;
+    let id: Option<i64> = row.get(&*column("file_id"))?;
+    if reference != id {
+        return Err(CatalogError::Unverified { record: record() });
+    }
+    let Some(id) = id else { return Ok(None) };
+    Ok(Some(VersionFile {
+        id: FileId::new(to_unsigned(id, "files.file_id")?),
+        path: row.get(&*column("path"))?,
+        size_bytes: to_unsigned(row.get(&*column("size_bytes"))?, "files.size_bytes")?,
+        entity_count: to_unsigned(row.get(&*column("entity_count"))?, "files.entity_count")?,
+        content_hash: row.get(&*column("content_hash"))?,
+    }))
 }
 
 /// The checksum of a version's record, with its files, of the dataset that was created at that time.
@@ -102,7 +92,7 @@ pub(super) fn version_checksum(version: &Version, dataset_created_at: DateTime<U
 macro_rules! version_columns {
     () => {
         "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,
-         v.file_id AS file_reference, v.alt_file_id AS alt_reference,
+         v.file_id AS reference, v.alt_file_id AS alt_reference,
          f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
          a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
          a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"

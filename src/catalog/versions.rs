@@ -1,8 +1,8 @@
-//! Table `versions`: publishes versions, lists them, and finds the one that a reader asks for.
+//! Table `versions`: publishes versions, lists them, and finds the one that a reader asks for. A version may have a
+//! second file, its alternate.
 //!
 //! References show which rows are lost. Versions are never deleted, so each number up to the dataset's latest must
-//! exist. So must a dataset that has versions, and a file that a version names. A version may have a second file, its
-//! alternate.
+//! exist. So must a dataset that has versions, and a file that a version names.
 
 use chrono::{DateTime, Utc};
 use strata_runtime::crash;
@@ -11,9 +11,9 @@ use strata_types::version::{NewFile, Version, VersionFile, VersionSelector};
 
 use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
 use super::convert::{from_cursor, from_optional, from_time};
-use super::dataset_rows::{dataset_columns, seal_dataset};
+use super::dataset_rows::seal_dataset;
 use super::datasets::insert;
-use super::engine::{Transaction, Value};
+use super::engine::{Transaction, Value, columns};
 use super::files::{record, unreference};
 use super::leases::give_back;
 use super::validators::{self, FetchedState};
@@ -25,7 +25,6 @@ use super::{Catalog, CatalogError, DatasetId, FileId, Result, VersionNumber};
 
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {
-    /// A file that was written for it, under a path that is reserved.
     New(&'a NewFile),
     /// The file of an earlier version of the same dataset, because the entities are the same.
     Shared {
@@ -53,7 +52,7 @@ macro_rules! resolve_sql {
     ($number:literal) => {
         concat!(
             "SELECT ",
-            dataset_columns!(),
+            columns!(datasets),
             ", ",
             version_columns!(),
             " FROM datasets
@@ -69,10 +68,9 @@ macro_rules! resolve_sql {
 impl Catalog {
     /// The dataset with this id and the version of it that `selector` names, as of one moment.
     ///
-    /// Every read asks this once: one statement, four look-ups by primary key for any number of datasets and versions.
-    /// Under SQLite most of its cost is the way to a connection's thread and back. Under PostgreSQL it is one round
-    /// trip. If the version is not found, it costs another look-up. [`CatalogError::Unverified`] if a record is not
-    /// what was written, or is missing although others need it.
+    /// Every read asks this once: one statement, four look-ups by primary key. If the version is not found, it costs
+    /// another look-up. [`CatalogError::Unverified`] if a record is not what was written, or is missing although others
+    /// need it.
     pub async fn resolve_read(&self, id: DatasetId, selector: VersionSelector) -> Result<Option<Resolved>> {
         let (sql, number) = match selector {
             VersionSelector::Active => {
@@ -119,7 +117,6 @@ impl Catalog {
         }
     }
 
-    /// One version. Four look-ups by primary key.
     pub async fn version(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord> {
         let resolved = self.resolve_read(dataset, VersionSelector::Number(number)).await?;
         let Resolved { dataset, version } = resolved.ok_or(CatalogError::NotFound)?;
@@ -135,7 +132,7 @@ impl Catalog {
         limit: u32,
     ) -> Result<Vec<VersionRecord>> {
         let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
-        let values = &[dataset.into(), before, Value::Integer(limit.into())];
+        let values = &[dataset.into(), before, limit.into()];
         self.engine.list(VERSIONS, values).await
     }
 
@@ -143,16 +140,13 @@ impl Catalog {
     ///
     /// 1. waits for other changes of the dataset, and checks that it is not frozen and that `attempt` still holds it;
     /// 2. takes the next number, so that numbers are consecutive;
-    /// 3. records the file, or that a file is shared, and the version; the version becomes active unless a rollback has
-    ///    pinned another;
+    /// 3. records the version and its file; the version becomes active unless a rollback has pinned another;
     /// 4. records that the dataset's webhook is due, if one is registered;
     /// 5. records that the attempt has ended with this version and these warnings, and gives the dataset back.
     ///
     /// `fetched` has the validators of the source. They are kept until the next version, unless the dataset's source,
-    /// format or records path has changed since. A dozen statements by index and a commit.
-    ///
-    /// After an error no number is used up, and the attempt has not ended. [`CatalogError::Conflict`] if a file to
-    /// share is of no version of this dataset or has another hash.
+    /// format or records path has changed since. [`CatalogError::Conflict`] if a file to share is of no version of this
+    /// dataset or has another hash.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,
@@ -254,7 +248,9 @@ async fn set_alternate(transaction: &mut Transaction, dataset: &Dataset, version
         "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));
     let checksum = version_checksum(version, dataset.created_at).finish();
-    transaction.execute(sql, &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)]).await?;
+    transaction
+        .execute(sql, &[version.dataset.into(), version.number.into(), alt, Value::Text(Some(&checksum))])
+        .await?;
     transaction.tell().await
 }
 
@@ -277,7 +273,7 @@ pub(super) async fn add_version(
         version.file.id.into(),
         from_optional(version.alt.as_ref().map(|alt| alt.id)),
         from_time(now),
-        Value::Text(&checksum),
+        Value::Text(Some(&checksum)),
     ];
     transaction.execute(sql, values).await?;
     let sql = "UPDATE datasets SET latest_version = $2 WHERE dataset_id = $1";
@@ -299,7 +295,6 @@ async fn shared_file(
     if file.content_hash == content_hash { Ok(file) } else { Err(CatalogError::Conflict) }
 }
 
-/// One version of `dataset`, whose row is locked, as a part of `transaction`.
 pub(super) async fn find_version(
     transaction: &mut Transaction,
     dataset: &Dataset,

@@ -1,11 +1,10 @@
-//! Tables `webhooks` and `webhook_deliveries`: the webhook of each dataset, and the deliveries that are due.
+//! Tables `webhooks` and `webhook_deliveries`: the webhook of each dataset, and its deliveries.
 //!
 //! A version's own transaction makes its delivery due. The claim is a commit before the request. After a crash an
 //! unclaimed delivery is still due, and a claimed one is never sent again.
 //!
-//! - A delivery goes to the URL that is registered when it is claimed. A new registration redirects due deliveries. A
-//!   deletion drops them.
-//! - A delivery that was sent stays when its webhook goes.
+//! - A delivery goes to the URL that is registered when it is claimed.
+//! - Deleting a webhook drops its due deliveries, and keeps those that were sent.
 //! - Each registration of a dataset has a new number. The outcome of a delivery is recorded only with the registration
 //!   under which it was claimed.
 
@@ -19,8 +18,8 @@ use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
 
 use super::attempts::kept_error;
-use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_time, to_unsigned};
-use super::engine::{Record, Row, Transaction, Value, record, select};
+use super::convert::{from_cursor, from_time, optional_text, text, to_time};
+use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result};
 
 /// How many deliveries of a dataset are kept, the newest. All due deliveries are kept, too.
@@ -43,12 +42,10 @@ pub struct Webhook {
 pub struct Delivery {
     pub dataset: DatasetId,
     pub dataset_name: String,
-    /// The plan of its owner at the moment.
     pub owner_plan: Plan,
     pub version: VersionNumber,
     pub entity_count: u64,
     pub refreshed_at: DateTime<Utc>,
-    /// The URL that was registered when it was claimed.
     pub url: String,
     pub secret: Option<Secret>,
     registration: i64,
@@ -68,7 +65,7 @@ pub struct SentDelivery {
     pub version: VersionNumber,
     pub url: String,
     pub fired_at: DateTime<Utc>,
-    /// What came of it; `None` while it is under way, and for ever if its process ended.
+    /// The outcome; `None` during the delivery, and forever if its process ended.
     pub outcome: Option<DeliveryOutcome>,
 }
 
@@ -76,7 +73,8 @@ impl Record for SentDelivery {
     fn from_row(row: &Row) -> Result<SentDelivery> {
         let status = to_status(row.get("status")?, "webhook_deliveries.status")?;
         let duration = row.optional_unsigned("webhook_deliveries.duration_ms")?.map(Duration::from_millis);
-        let (done_at, error): (Option<i64>, Option<String>) = (row.get("done_at")?, row.get("error")?);
+        let done_at: Option<i64> = row.get("done_at")?;
+        let error: Option<String> = row.get("error")?;
         Ok(SentDelivery {
             version: VersionNumber::new(row.unsigned("webhook_deliveries.version_number")?),
             url: row.get("url")?,
@@ -104,22 +102,21 @@ impl Record for Webhook {
     }
 }
 
-record! {
-    struct DeliveryRow {
-        dataset_name: String,
-        plan: String,
-        entity_count: i64,
-        refreshed_at: i64,
-        url: String,
-        secret: Option<String>,
-        registration: i64,
+impl Record for Delivery {
+    fn from_row(row: &Row) -> Result<Delivery> {
+        Ok(Delivery {
+            dataset: DatasetId::new(row.unsigned("webhook_deliveries.dataset_id")?),
+            dataset_name: row.get("dataset_name")?,
+            owner_plan: row.named("users.plan")?,
+            version: VersionNumber::new(row.unsigned("webhook_deliveries.version_number")?),
+            entity_count: row.unsigned("files.entity_count")?,
+            refreshed_at: to_time(row.get("refreshed_at")?, "versions.created_at")?,
+            url: row.get("url")?,
+            secret: row.get::<Option<String>, _>("secret")?.map(Secret::from_stored),
+            registration: row.get("registration")?,
+            claimed_at: row.time("webhook_deliveries.claimed_at")?,
+        })
     }
-}
-
-macro_rules! webhook_columns {
-    () => {
-        "url, secret, is_active, last_fired_at, last_status, created_at"
-    };
 }
 
 impl Catalog {
@@ -130,27 +127,27 @@ impl Catalog {
                    RETURNING webhook_registrations";
         let registration: Option<(i64,)> = transaction.find(sql, &[dataset.into()]).await?;
         let (registration,) = registration.ok_or(CatalogError::NotFound)?;
-        let sql = concat!(
-            "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
-             VALUES ($1, $2, $3, (1 = 1), $4, $5)
-             ON CONFLICT (dataset_id) DO UPDATE
-             SET url = EXCLUDED.url, secret = EXCLUDED.secret, is_active = EXCLUDED.is_active,
-                 registration = EXCLUDED.registration, created_at = EXCLUDED.created_at,
-                 last_fired_at = NULL, last_status = NULL
-             RETURNING ",
-            webhook_columns!()
-        );
-        let (url, secret) = (text(url, "url")?, optional_text(secret, "secret")?);
-        let values = &[dataset.into(), url, secret, Value::Integer(registration), from_time(self.now())];
+        let sql = "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
+                   VALUES ($1, $2, $3, (1 = 1), $4, $5)
+                   ON CONFLICT (dataset_id) DO UPDATE
+                   SET url = EXCLUDED.url, secret = EXCLUDED.secret, is_active = EXCLUDED.is_active,
+                       registration = EXCLUDED.registration, created_at = EXCLUDED.created_at,
+                       last_fired_at = NULL, last_status = NULL
+                   RETURNING url, secret, is_active, last_fired_at, last_status, created_at";
+        let values = &[
+            dataset.into(),
+            text(url, "url")?,
+            optional_text(secret, "secret")?,
+            Value::Integer(Some(registration)),
+            from_time(self.now()),
+        ];
         let webhook = transaction.one(sql, values).await?;
         transaction.commit().await?;
         Ok(webhook)
     }
 
-    /// The dataset's webhook. One look-up by primary key.
     pub async fn webhook(&self, dataset: DatasetId) -> Result<Option<Webhook>> {
-        let sql = select!(webhook_columns, "webhooks WHERE dataset_id = $1");
-        self.engine.find(sql, &[dataset.into()]).await
+        self.engine.find(select!(webhooks, "WHERE dataset_id = $1"), &[dataset.into()]).await
     }
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
@@ -164,9 +161,7 @@ impl Catalog {
         transaction.commit().await
     }
 
-    /// Claims the delivery that has been due the longest; `None` if none is due. No other call, in whatever
-    /// process, ever returns the same. One range of an index that holds what is due alone, a look-up for
-    /// each table, and a commit.
+    /// Claims the delivery that has been due the longest. No other call, in any process, ever returns the same.
     pub async fn claim_delivery(&self) -> Result<Option<Delivery>> {
         loop {
             let sql = "SELECT dataset_id, version_number FROM webhook_deliveries WHERE claimed_at IS NULL
@@ -175,44 +170,38 @@ impl Catalog {
             let Some((dataset, version)) = next else { return Ok(None) };
 
             let mut transaction = self.engine.begin().await?;
-            let key = [Value::Integer(dataset), Value::Integer(version)];
-            let claimed_at = self.now();
+            let key = [Value::Integer(Some(dataset)), Value::Integer(Some(version))];
             let sql = "UPDATE webhook_deliveries SET claimed_at = $3
                        WHERE dataset_id = $1 AND version_number = $2 AND claimed_at IS NULL";
-            let claimed = transaction.execute(sql, &[key[0], key[1], from_time(claimed_at)]).await?;
-            if claimed == 0 {
-                // Another was faster, so the next round has one fewer.
+            if transaction.execute(sql, &[key[0], key[1], from_time(self.now())]).await? == 0 {
                 continue;
             }
-            let sql = "SELECT d.name AS dataset_name, u.plan, f.entity_count, v.created_at AS refreshed_at,
-                              w.url, w.secret, w.registration
-                       FROM versions v
+            let sql = "SELECT c.dataset_id, c.version_number, c.claimed_at, d.name AS dataset_name, u.plan,
+                              f.entity_count, v.created_at AS refreshed_at, w.url, w.secret, w.registration
+                       FROM webhook_deliveries c
+                       JOIN versions v ON v.dataset_id = c.dataset_id AND v.version_number = c.version_number
                        JOIN files f ON f.file_id = v.file_id
                        JOIN datasets d ON d.dataset_id = v.dataset_id
                        JOIN users u ON u.user_id = d.owner_id
                        JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
-                       WHERE v.dataset_id = $1 AND v.version_number = $2";
-            let row: Option<DeliveryRow> = transaction.find(sql, &key).await?;
-            let plan = row.as_ref().map(|row| to_named::<Plan>(row.plan.clone(), "users.plan")).transpose()?;
-            if let (Some(row), Some(true)) = (&row, plan.map(Plan::has_webhooks)) {
+                       WHERE c.dataset_id = $1 AND c.version_number = $2";
+            let delivery: Option<Delivery> = match transaction.find(sql, &key).await {
+                // A record that cannot be read must not keep the deliveries after it from being sent.
+                Err(error) if error.is_damage() => {
+                    transaction.commit().await?;
+                    return Err(error);
+                }
+                found => found?,
+            };
+            if let Some(delivery) = delivery.as_ref().filter(|delivery| delivery.owner_plan.has_webhooks()) {
                 let sql = "UPDATE webhook_deliveries SET url = $3 WHERE dataset_id = $1 AND version_number = $2";
-                transaction.execute(sql, &[key[0], key[1], Value::Text(&row.url)]).await?;
+                transaction.execute(sql, &[key[0], key[1], Value::Text(Some(&delivery.url))]).await?;
             }
             transaction.commit().await?;
             // Without a webhook there is no receiver. The delivery is still claimed.
-            let (Some(row), Some(owner_plan)) = (row, plan) else { continue };
-            return Ok(Some(Delivery {
-                dataset: DatasetId::new(to_unsigned(dataset, "webhook_deliveries.dataset_id")?),
-                dataset_name: row.dataset_name,
-                owner_plan,
-                version: VersionNumber::new(to_unsigned(version, "webhook_deliveries.version_number")?),
-                entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
-                refreshed_at: to_time(row.refreshed_at, "versions.created_at")?,
-                url: row.url,
-                secret: row.secret.map(Secret::from_stored),
-                registration: row.registration,
-                claimed_at,
-            }));
+            if delivery.is_some() {
+                return Ok(delivery);
+            }
         }
     }
 
@@ -229,25 +218,24 @@ impl Catalog {
             delivery.dataset.into(),
             delivery.version.into(),
             from_time(self.now()),
-            Value::OptionalInteger(duration_ms),
-            Value::OptionalInteger(status.map(i64::from)),
-            Value::OptionalText(error.as_deref()),
+            Value::Integer(duration_ms),
+            Value::Integer(status.map(i64::from)),
+            Value::Text(error.as_deref()),
         ];
         transaction.execute(sql, values).await?;
         let sql = "UPDATE webhooks SET last_fired_at = $3, last_status = $4
                    WHERE dataset_id = $1 AND registration = $2 AND (last_fired_at IS NULL OR last_fired_at <= $3)";
         let values = &[
             delivery.dataset.into(),
-            Value::Integer(delivery.registration),
+            Value::Integer(Some(delivery.registration)),
             from_time(delivery.claimed_at),
-            Value::OptionalInteger(status.map(i64::from)),
+            Value::Integer(status.map(i64::from)),
         ];
         transaction.execute(sql, values).await?;
         transaction.commit().await
     }
 
-    /// The newest deliveries of the dataset that were sent, newest first, of versions before one, at most `limit`;
-    /// [`limits::HISTORY`] are kept, also when the webhook goes. One range of the primary key.
+    /// The newest of the stored deliveries that were sent, before a version, newest first, at most `limit`.
     pub async fn deliveries(
         &self,
         dataset: DatasetId,
@@ -258,7 +246,7 @@ impl Catalog {
         let sql = "SELECT version_number, url, claimed_at, done_at, duration_ms, status, error FROM webhook_deliveries
                    WHERE dataset_id = $1 AND version_number < $2 AND url IS NOT NULL AND claimed_at IS NOT NULL
                    ORDER BY version_number DESC LIMIT $3";
-        self.engine.list(sql, &[dataset.into(), before, Value::Integer(limit.into())]).await
+        self.engine.list(sql, &[dataset.into(), before, limit.into()]).await
     }
 }
 
@@ -277,7 +265,7 @@ pub(super) async fn record_due(
                    WHERE dataset_id = $1 AND claimed_at IS NOT NULL AND version_number <= (
                        SELECT version_number FROM webhook_deliveries WHERE dataset_id = $1
                        ORDER BY version_number DESC LIMIT 1 OFFSET $2)";
-        transaction.execute(sql, &[dataset.into(), Value::Integer(KEPT)]).await?;
+        transaction.execute(sql, &[dataset.into(), Value::Integer(Some(KEPT))]).await?;
     }
     Ok(())
 }

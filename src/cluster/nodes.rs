@@ -1,10 +1,10 @@
-//! The servers of the service, as they register in the catalog and give signs of life there.
+//! The servers of the service, as they register in the catalog and send heartbeats there.
 //!
-//! 1. A server that starts takes its name, whoever had it before: the process before it is gone, or was given the name
-//!    by mistake. That one notices, says so in its log, and does not take the name back while the other one lives.
-//! 2. Each gives a sign of life several times within `cluster.lost_after_s`.
-//! 3. Each looks after the others. The refreshes of a server that is lost end, so that their datasets are free. Who had
-//!    trouble with the catalog does not judge others for a while, for they may have had the same.
+//! 1. A server that starts takes its name, whoever had it before. A server that is replaced says so in its log, and
+//!    does not take the name back while the other one lives.
+//! 2. Each sends several heartbeats within `cluster.lost_after_s`.
+//! 3. Each ends the refreshes of servers that are lost. A server that had trouble with the catalog does not judge
+//!    others for a while, because they may have had the same.
 //! 4. A server that ends removes its name. One that was killed is forgotten after a day.
 
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use strata_types::node::Role;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Signs of life within the time after which a server counts as lost.
 const SIGNS: u32 = 6;
 
 const KEPT_DAYS: i64 = 1;
@@ -29,16 +28,14 @@ pub struct Nodes {
     catalog: Catalog,
     lost_after: Duration,
     own: Option<NewNode>,
-    /// Those that were alive at the last sign of life of this one.
+    /// The servers that were alive at the last heartbeat of this one.
     living: ArcSwap<Vec<NewNode>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
     pub node: Node,
-    /// Since when there was no sign of life.
     pub silent: Duration,
-    /// Whether that is too long.
     pub is_lost: bool,
 }
 
@@ -60,9 +57,10 @@ impl Nodes {
             process,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             roles: roles.iter().map(Role::name).collect::<Vec<_>>().join(","),
-            internal_address: internal_address.map(|address| {
-                // Servers that connect otherwise leave it alone.
-                registered(address.as_str(), config.cluster.tls_certificate.is_some())
+            // Servers with the other scheme do not connect to it.
+            internal_address: internal_address.map(|address| match config.cluster.tls_certificate {
+                Some(_) => format!("{SCHEME}{}", address.as_str()),
+                None => address.as_str().to_owned(),
             }),
         });
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }
@@ -93,7 +91,8 @@ impl Nodes {
     /// Is one of the servers until `stop`; ends at once if this one does not register.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let Some(own) = &self.own else { return };
-        let (mut standing, mut answers) = (Standing::New, true);
+        let mut standing = Standing::New;
+        let mut answers = true;
         // Since when the catalog has answered in time.
         let mut steady_since = Instant::now();
         loop {
@@ -152,18 +151,17 @@ impl Nodes {
         Ok(())
     }
 
-    /// Tells of the servers in the metrics, and ends the refreshes of those that are lost.
+    /// Updates the metrics of the servers, and ends the refreshes of lost ones.
     async fn look_after_others(&self, may_judge: bool) -> Result<(), CatalogError> {
         let states = self.all().await?;
         let lives = |state: &&NodeState| !state.is_lost;
-        let (nodes, roles) = (&metrics().nodes, &metrics().node_roles);
         let living = states.iter().filter(lives).count();
         self.living.store(Arc::new(states.iter().filter(lives).map(|state| state.node.registration.clone()).collect()));
-        nodes.of(["alive".into()]).set(living as f64);
-        nodes.of(["lost".into()]).set((states.len() - living) as f64);
+        metrics().nodes.of(["alive".into()]).set(living as f64);
+        metrics().nodes.of(["lost".into()]).set((states.len() - living) as f64);
         for role in Role::ALL {
             let has = |state: &&NodeState| state.node.registration.roles.split(',').any(|name| name == role.name());
-            roles.of([role.name().into()]).set(states.iter().filter(lives).filter(has).count() as f64);
+            metrics().node_roles.of([role.name().into()]).set(states.iter().filter(lives).filter(has).count() as f64);
         }
         if living == states.len() || !may_judge {
             return Ok(());
@@ -181,12 +179,8 @@ impl Nodes {
     }
 }
 
+/// What the registered address of a server with TLS begins with; otherwise it is `host:port`.
 const SCHEME: &str = "https://";
-
-/// The address of a server as it is registered: `host:port`, or `https://host:port` where it is reached with TLS.
-fn registered(host_and_port: &str, has_tls: bool) -> String {
-    if has_tls { format!("{SCHEME}{host_and_port}") } else { host_and_port.to_owned() }
-}
 
 pub(super) fn has_tls(address: &str) -> bool {
     address.starts_with(SCHEME)
@@ -194,20 +188,4 @@ pub(super) fn has_tls(address: &str) -> bool {
 
 pub(super) fn url_of(address: &str) -> String {
     if has_tls(address) { address.to_owned() } else { format!("http://{address}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_tells_whether_it_is_one_with_tls() {
-        for (tls, address, url) in
-            [(false, "10.0.0.7:8081", "http://10.0.0.7:8081"), (true, "https://10.0.0.7:8081", "https://10.0.0.7:8081")]
-        {
-            assert_eq!(registered("10.0.0.7:8081", tls), address);
-            assert_eq!(has_tls(address), tls);
-            assert_eq!(url_of(address), url);
-        }
-    }
 }

@@ -1,16 +1,14 @@
-//! Redis, or Valkey, for calls that can do without it.
+//! Redis, or Valkey, for calls that can do without it, behind a circuit breaker.
 //!
 //! A call waits for at most a few milliseconds. The first one that is late, or that fails, opens the circuit: further
-//! calls do not wait at all, and their callers do without Redis. One task then looks after the connection:
+//! calls do not wait at all. One task then looks after the connection:
 //!
-//! 1. It asks a late connection a few times, at growing intervals. If Redis answers in time, the calls go on: it was a
-//!    hiccup.
-//! 2. Otherwise, or if the connection failed, it drops the connection and makes another one, with growing pauses. A
-//!    connection counts when a script that writes was answered in time: a server that is full, read-only or slow is as
-//!    good as none.
-//! 3. While nobody calls, it asks every second. So nobody has to find out by waiting.
+//! 1. It probes a late connection a few times, at growing intervals.
+//! 2. If there is still no response, or if the connection failed, it makes another one, with growing pauses. A
+//!    connection counts when a script that writes was answered in time.
+//! 3. Without calls, it probes every second. So no caller waits to find out.
 //!
-//! There is one connection, which all calls share, and a bound on the calls that wait for it.
+//! All calls share one connection, and the number of calls that wait for it is bounded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +22,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Calls that may wait for an answer at the same time.
 const CALLS: usize = 1_024;
 
 const CONNECT: Duration = Duration::from_secs(1);
@@ -38,7 +35,7 @@ const SECOND_LOOKS_MS: [u64; 7] = [0, 10, 20, 40, 80, 160, 320];
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a connection must hold for the pauses to begin anew.
+/// How long a connection must hold before the pauses start again with the shortest.
 const STEADY: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -57,7 +54,7 @@ pub struct Redis {
     _keeper: AbortOnDropHandle<()>,
 }
 
-/// Redis did not answer in time, or cannot; what was asked may be done all the same.
+/// Redis did not answer in time, or cannot. The command may have run nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAnswer;
 
@@ -158,7 +155,7 @@ impl Shared {
     }
 
     fn close_circuit(&self, connection: &MultiplexedConnection) {
-        // What was wrong with the one before is nothing against this one.
+        // The cause was that of the connection before.
         self.take_cause();
         self.live.store(Some(Arc::new(connection.clone())));
     }
@@ -232,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Why the connection is of no more use. The circuit is open then.
+    /// Waits until the connection fails, and returns the cause. The circuit is open then.
     async fn until_away(&self, connection: &MultiplexedConnection) -> Cause {
         loop {
             let cause = tokio::select! {

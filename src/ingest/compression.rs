@@ -1,8 +1,7 @@
 //! Removes the compression of a stream.
 //!
-//! The first bytes decide, not the name: many servers unpack `data.csv.gz` on the way, or pack a file without a suffix.
-//! Memory is one block of the decompressor and its history: 32 KiB for gzip, at most `sources.zstd_window_bytes` for
-//! Zstandard. Frames that need more are refused. The output of each compression is bounded by the bytes received
+//! The first bytes decide, not the name. Memory is one block of the decompressor and its history: 32 KiB for gzip, at
+//! most `sources.zstd_window_bytes` for Zstandard. The output of each compression is bounded by the bytes received
 //! (`expansion`).
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -86,7 +85,6 @@ impl<R: Read> Read for Damage<R> {
 
 /// The members of gzip data, one after the other (RFC 1952, section 2.2).
 struct Members<R> {
-    /// The one that is read; `None` after the last one.
     member: Option<GzDecoder<R>>,
 }
 

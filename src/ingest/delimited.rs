@@ -28,7 +28,6 @@ use super::input::Window;
 /// What to do with a table in another encoding, as spreadsheets write them.
 const CONVERT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
 
-/// Columns without a name that a warning numbers.
 const NUMBERED_COLUMNS: usize = 5;
 
 pub(super) struct DelimitedDecoder {
@@ -41,7 +40,6 @@ pub(super) struct DelimitedDecoder {
     /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
     warnings: Vec<String>,
-    /// Whether a warning names a line with a quote inside a cell.
     has_warned_of_quote: bool,
     width: usize,
     rows: u64,
@@ -52,8 +50,7 @@ pub(super) struct DelimitedDecoder {
     entity: Vec<u8>,
 }
 
-/// One key of the entities: its JSON text with the colon, and which cell of the row is its value. Where types are
-/// inferred, how many of its cells are numbers, and how many texts.
+/// One key of the entities, and which cell of the row is its value. Numbers and texts count inferred cells.
 struct Column {
     key: Vec<u8>,
     cell: usize,
@@ -61,7 +58,6 @@ struct Column {
     texts: u64,
 }
 
-/// Where a cell's text lies in its row, without the quotes around it.
 #[derive(Debug, Clone)]
 struct Cell {
     text: Range<usize>,
@@ -210,7 +206,7 @@ impl Decode for DelimitedDecoder {
 
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         let Some(row) = self.next_row()? else {
-            // Asked again, it has no more to say.
+            // Only the first call reports them.
             let columns = std::mem::take(&mut self.columns);
             self.warnings.extend(of_two_types(&columns));
             return Ok(false);
@@ -264,12 +260,10 @@ impl Decode for DelimitedDecoder {
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    /// Bytes up to and with the line end.
     length: usize,
     /// Line ends in it, those in quoted cells too.
     lines: u64,
     cells: usize,
-    /// Whether there is nothing before the line end.
     is_blank: bool,
 }
 
@@ -280,8 +274,7 @@ enum Parsed {
     Bad(String),
 }
 
-/// Finds the cells of the row that `bytes` begins with. One pass. `ended` says that nothing follows. If there are more
-/// than `cells_max` cells, only their number is kept.
+/// Finds the cells of the row that `bytes` begins with. `ended` says that nothing follows.
 fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: &mut Vec<Cell>) -> Parsed {
     cells.clear();
     if bytes.is_empty() {
@@ -397,11 +390,9 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
 enum Inferred {
     Number,
     Text,
-    /// A boolean, or null.
     Other,
 }
 
-/// Appends a cell as the JSON value that its text is, or else as a string.
 fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
     let (json, inferred) = match text {
         "" => ("null", Inferred::Other),
@@ -416,8 +407,7 @@ fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
     inferred
 }
 
-/// A warning for each of the first few columns of which some cells are numbers and others texts, as postal codes that
-/// begin with 0 are.
+/// A warning for each of the first few columns with numbers and texts, as postal codes that begin with 0 are.
 fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
     let mixed = columns.iter().filter(|column| column.numbers > 0 && column.texts > 0);
     let others = mixed.clone().count().saturating_sub(NUMBERED_COLUMNS);
@@ -426,7 +416,6 @@ fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
         _ => format!("{others} more columns contain both numbers and strings."),
     });
     let told = mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
-        // A JSON string and a colon.
         let name: String = serde_json::from_slice(&key[..key.len() - 1]).unwrap_or_default();
         let name = quoted_name(&name);
         format!(

@@ -1,8 +1,6 @@
-//! Decides which format a source has.
-//!
-//! In this order: the format that was asked for; the file name's extension (without `.gz` or `.zst`); the
-//! `Content-Type`; the content. An ambiguous source is an error that says how to name the format. So is one that begins
-//! as something that is no source, or as Parquet where another format is named.
+//! Decides which format a source has: the one that was asked for; or that of the file name's extension (without `.gz`
+//! or `.zst`), the `Content-Type`, or the content. An ambiguous source is an error that says how to name the format. So
+//! is one that begins as something that is no source, or as Parquet where another format is named.
 
 use serde::de::IgnoredAny;
 use strata_json::ValueScanner;
@@ -27,7 +25,6 @@ const JSON: &str = "it looks like JSON; set `format` to json, or to jsonl if eac
 
 const UTF_16: &str = "it is UTF-16: save it as UTF-8, or convert it, for example with `iconv -f utf-16 -t utf-8`";
 
-/// Files that are no sources, by the bytes that they begin with.
 const FOREIGN: [(&[u8], &str); 7] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
@@ -78,7 +75,6 @@ pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceErro
     Ok(format)
 }
 
-/// The format that a file name's extension stands for, in any case.
 pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
     let lower = name.to_ascii_lowercase();
     let stem = [".gz", ".gzip", ".zst", ".zstd"].iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);
@@ -144,7 +140,6 @@ fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> 
     FOREIGN.iter().find_map(|(magic, what)| content.starts_with(magic).then_some(*what))
 }
 
-/// Whether the content begins as Parquet, encrypted or not.
 pub(super) fn is_parquet(content: &[u8]) -> bool {
     content.starts_with(b"PAR1") || content.starts_with(b"PARE")
 }
@@ -163,8 +158,7 @@ fn begins_with_tag(text: &[u8]) -> bool {
     first.is_ascii_alphabetic() && end.is_none_or(|end| matches!(end, b'>' | b'/' | b' ' | b'\r' | b'\n'))
 }
 
-/// Whether the first line is JSON, and would be the strange header line of a table: an object, the beginning of an
-/// array of objects, or brackets alone.
+/// Whether the first line is JSON: an object, the beginning of an array of objects, or only brackets.
 fn is_json(content: &[u8]) -> bool {
     let line = first_line(content).trim_ascii_end();
     let is_whole = line.len() < content.len();
@@ -199,7 +193,7 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         // An object that does not end with its line is one document. Its decoder says what to do.
         Some(b'{') if !is_object(first_line(content)) => Ok(SourceFormat::Json),
         // So is the lone body of a push: as a line it would become one entity.
-        Some(b'{') if is_lone(content) && is_push(first_line(content)) => Ok(SourceFormat::Json),
+        Some(b'{') if is_lone_push(content.trim_ascii()) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
         _ if first_line(content).contains(&0) => Err(ambiguous("it is binary, but not Parquet")),
         Some(_) => by_delimiter(first_line(content)),
@@ -242,21 +236,16 @@ pub fn has_objects_as_lines(content: &[u8]) -> bool {
     is_object(line) && content[line.len()..].trim_ascii_start().starts_with(b"{")
 }
 
-fn is_lone(content: &[u8]) -> bool {
-    let content = content.trim_ascii_start();
-    content[first_line(content).len()..].trim_ascii().is_empty()
-}
-
-/// Whether an object is the body of a push: it has a `dataset_id` and a list of `entities`.
-fn is_push(object: &[u8]) -> bool {
-    members_of_push(object).is_some_and(|members| members.has_id && members.has_entities)
-}
-
-/// Whether an object holds a list of `entities` and nothing else.
 pub(super) fn is_list_of_entities(object: &[u8]) -> bool {
-    // Most objects have no such key, and are not looked at as a whole.
+    // Most objects have no such key, and are not parsed.
     memchr::memmem::find(object, ENTITIES.as_bytes()).is_some()
         && members_of_push(object).is_some_and(|members| members.has_entities && members.count == 1)
+}
+
+/// Whether a document is one line: an object with a `dataset_id` and a list of `entities`.
+fn is_lone_push(document: &[u8]) -> bool {
+    first_line(document).len() == document.len()
+        && members_of_push(document).is_some_and(|members| members.has_id && members.has_entities)
 }
 
 /// The members of an object that the body of a push has, and how many there are.
@@ -266,7 +255,6 @@ struct Members {
     count: usize,
 }
 
-/// `None` for what is no object.
 fn members_of_push(object: &[u8]) -> Option<Members> {
     let mut canonical = Vec::new();
     strata_json::canonicalize(object, &mut canonical).ok()?;

@@ -1,6 +1,6 @@
 //! The last step of every decoder: an item's text becomes an entity's canonical text.
 
-use strata_json::{Canonicalizer, DocumentError};
+use strata_json::Canonicalizer;
 
 use super::error::{Place, SourceError};
 use super::expansion::Expansion;
@@ -16,52 +16,40 @@ pub(super) struct EntityWriter {
     source_member: Option<Vec<u8>>,
 }
 
-/// The key that holds an entity's origin, as it stands in canonical text.
-const SOURCE_MEMBER_START: &[u8] = b"\"_source\":";
 const SOURCE_KEY: &str = "_source";
 
 impl EntityWriter {
     pub(super) fn new(limit_bytes: usize, fetched_from: Option<&str>, expansion: Expansion) -> Self {
         let source_member = fetched_from.map(|url| {
-            let mut member = SOURCE_MEMBER_START.to_vec();
+            let mut member = Vec::new();
+            strata_json::write_string(SOURCE_KEY, &mut member);
+            member.push(b':');
             strata_json::write_string(url, &mut member);
             member
         });
         Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
     }
 
-    /// Appends the entity that `item` is, any JSON text.
-    pub(super) fn write_json(&mut self, item: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
-        self.write(item, |_| place, |error| error.to_string(), out)
-    }
-
-    /// As [`EntityWriter::write_json`], where `locate` tells the place of a byte of the item.
-    pub(super) fn write_located(
+    /// Appends the entity that `item` is, any JSON text. `locate` returns the place of a byte of the item, or of the item.
+    pub(super) fn write_json(
         &mut self,
         item: &[u8],
         locate: impl Fn(usize) -> Place,
-        out: &mut Vec<u8>,
-    ) -> Result<(), SourceError> {
-        self.write(item, locate, DocumentError::problem, out)
-    }
-
-    fn write(
-        &mut self,
-        item: &[u8],
-        locate: impl Fn(usize) -> Place,
-        problem: fn(&DocumentError) -> String,
         out: &mut Vec<u8>,
     ) -> Result<(), SourceError> {
         if item.len() > self.limit_bytes {
             return Err(SourceError::too_large(locate(0), self.limit_bytes));
         }
         let start = out.len();
-        let bad = |error: DocumentError| SourceError::item(locate(error.offset().unwrap_or(0)), problem(&error));
-        self.canonicalizer.canonicalize(item, out).map_err(bad)?;
+        self.canonicalizer.canonicalize(item, out).map_err(|error| {
+            let place = locate(error.offset().unwrap_or(0));
+            // The column shows where the problem is.
+            let reason = if place.column.is_some() { error.problem() } else { error.to_string() };
+            SourceError::item(place, reason)
+        })?;
         self.finish(start, || locate(0), out)
     }
 
-    /// Appends an entity that is canonical already.
     pub(super) fn write_canonical(
         &mut self,
         entity: &[u8],

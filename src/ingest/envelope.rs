@@ -20,7 +20,6 @@ pub struct EnvelopeFields {
     values: Arc<Mutex<Members>>,
 }
 
-/// The members that the caller wants, and the values so far.
 type Members = Vec<(&'static str, Option<Value>)>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,39 +58,40 @@ impl EnvelopeFields {
             "dataset_id" => "a dataset ID, such as 7",
             _ => "a whole number, 0 or more",
         };
-        let wrong = |found: &str| bad(name, wanted, found);
         self.scalar(name, wanted, |scalar| match scalar {
             Scalar::Number(number) => {
                 let integer = NumericValue::parse(number).and_then(|value| value.integer());
                 let integer = integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.parse().ok());
-                integer.map(Some).ok_or_else(|| wrong(&number.chars().take(40).collect::<String>()))
+                integer.ok_or_else(|| number.chars().take(40).collect())
             }
-            other => Err(wrong(kind(other))),
+            other => Err(kind(other).to_owned()),
         })
     }
 
     /// A member that is a text; none when it has not come or is null.
     pub fn text(&self, name: &str) -> Result<Option<String>, SourceError> {
         self.scalar(name, "a string", |scalar| match scalar {
-            Scalar::String(text) => Ok(Some(text.unescape().into_owned())),
-            other => Err(bad(name, "a string", kind(other))),
+            Scalar::String(text) => Ok(text.unescape().into_owned()),
+            other => Err(kind(other).to_owned()),
         })
     }
 
     /// A member that is a boolean; none when it has not come or is null.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, SourceError> {
         self.scalar(name, "true or false", |scalar| match scalar {
-            Scalar::Bool(value) => Ok(Some(*value)),
-            other => Err(bad(name, "true or false", kind(other))),
+            Scalar::Bool(value) => Ok(*value),
+            other => Err(kind(other).to_owned()),
         })
     }
 
+    /// The value of a member, as `read` returns it, or the error for what it has found.
     fn scalar<T>(
         &self,
         name: &str,
         wanted: &str,
-        read: impl Fn(&Scalar<'_>) -> Result<Option<T>, SourceError>,
+        read: impl Fn(&Scalar<'_>) -> Result<T, String>,
     ) -> Result<Option<T>, SourceError> {
+        let wrong = |found: String| SourceError::BadBody { reason: format!("{name} must be {wanted}, but is {found}") };
         let value = self.with(|values| {
             let member = values.iter().find(|(known, _)| *known == name);
             debug_assert!(member.is_some(), "{name} is taken, but not wanted");
@@ -99,13 +99,13 @@ impl EnvelopeFields {
         });
         match value {
             None => Ok(None),
-            Some(Value::Nested(found)) => Err(bad(name, wanted, found)),
+            Some(Value::Nested(found)) => Err(wrong(found.to_owned())),
             Some(Value::Scalar(object)) => {
                 let mut cursor = Cursor::new(&object);
                 cursor.enter();
                 match cursor.next_key().and_then(|_| cursor.next_scalar()) {
                     None | Some(Scalar::Null) => Ok(None),
-                    Some(scalar) => read(&scalar),
+                    Some(scalar) => read(&scalar).map(Some).map_err(wrong),
                 }
             }
         }
@@ -114,10 +114,6 @@ impl EnvelopeFields {
     fn with<T>(&self, act: impl FnOnce(&mut Members) -> T) -> T {
         act(&mut self.values.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn bad(name: &str, wanted: &str, found: &str) -> SourceError {
-    SourceError::BadBody { reason: format!("{name} must be {wanted}, but is {found}") }
 }
 
 fn kind(scalar: &Scalar<'_>) -> &'static str {

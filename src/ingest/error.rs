@@ -22,11 +22,7 @@ pub enum SourceError {
     },
     /// The document came, and cannot be used (422).
     #[error("{}", describe(.place, .reason))]
-    BadDocument {
-        /// Where in the document, when it is in one place.
-        place: Option<Place>,
-        reason: String,
-    },
+    BadDocument { place: Option<Place>, reason: String },
     /// The document, or one item of it, is larger than it may be (413).
     #[error("{}", describe(.place, .reason))]
     TooLarge { place: Option<Place>, reason: String },
@@ -98,8 +94,7 @@ impl From<AddressError> for SourceError {
 }
 
 impl From<io::Error> for SourceError {
-    /// Takes the `SourceError` out of an `io::Error` that `into_io` made. So a failure keeps its meaning on the way
-    /// through readers. Any other error is this machine's.
+    /// Unpacks the `SourceError` that `into_io` packed. Any other error is this machine's.
     fn from(error: io::Error) -> Self {
         error.downcast::<SourceError>().unwrap_or_else(SourceError::Io)
     }
@@ -112,7 +107,6 @@ pub(crate) fn into_io(error: SourceError) -> io::Error {
 
 const NAME_CHARACTERS: usize = 60;
 
-/// The name of a column in quotes, or its beginning: `"price"`.
 pub(super) fn quoted_name(name: &str) -> String {
     let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
     let more = if beginning.len() < name.len() { "…" } else { "" };

@@ -24,7 +24,6 @@ impl Default for ExpansionLimits {
     }
 }
 
-/// The limits and the bytes received. Clones share the bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Expansion {
     limits: ExpansionLimits,

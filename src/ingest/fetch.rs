@@ -1,11 +1,11 @@
 //! Fetches a source over http or https.
 //!
-//! A fetch waits for the answer's head. The body becomes a plain reader for the decoders. Time is bounded for the
-//! connection, for the head, between two pieces, and in total. Redirects are bounded. An answer that breaks off is an
-//! error, never a shorter document.
+//! A fetch waits for the head of the response. The body becomes a plain reader for the decoders. Time is bounded for
+//! the connection, for the head, between two pieces, and in total. A truncated response is an error, never a shorter
+//! document.
 //!
-//! [`crate::net`] decides whether an address may be contacted. Its client resolves names only to permitted addresses.
-//! Addresses in URLs are checked here, once for the given URL and once for each redirect.
+//! [`crate::net`] decides whether an address may be contacted. Addresses in URLs are checked here, once for the given
+//! URL and once for each redirect.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -15,28 +15,31 @@ use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED,
 };
-use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
+use reqwest::{Client, Response, StatusCode, redirect};
 use strata_types::causes::{chain, joined};
 use strata_types::source::Validators;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
-use super::input::{Patience, Progress, SourceInput};
-use crate::net::{AddressError, NameError, causes, connection_failure};
+use super::input::{FetchLimits, Fetched, Opened, Patience, Progress, SourceInput};
+use crate::net::{AddressError, NameError, Outgoing, causes, connection_failure};
 
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
-    let client = FollowingClient::of(sources)?;
-    let until = Instant::now().checked_add(sources.limits.total_timeout);
-    let mut response = ask(sources, &client, url, known, until).await?;
+pub(super) async fn open(
+    outgoing: &Outgoing,
+    limits: &FetchLimits,
+    url: &Url,
+    known: Option<&Validators>,
+) -> Result<Opened, SourceError> {
+    let fetch = Fetch::new(outgoing, limits)?;
+    let mut response = fetch.request(url, known).await?;
     let mut unchanged = known.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
     if unchanged.is_some_and(|known| !confirms(&response, known)) {
-        response = ask(sources, &client, url, None, until).await?;
+        response = fetch.request(url, None).await?;
         unchanged = None;
     }
     if let Some(known) = unchanged {
@@ -44,15 +47,22 @@ pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Valid
     }
     check_status(response.status())?;
     check_encoding(response.headers())?;
-    Ok(Opened::Document(fetched(sources, url, response, until)))
+    let content_type = header(&response, CONTENT_TYPE);
+    let progress = Progress { total_bytes: response.content_length(), ..Progress::default() };
+    let validators = validators(&response);
+    // A redirect often leads to an opaque name. The requested name then says more.
+    let name = [response.url(), url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
+    let patience = Patience { idle: limits.idle_timeout, until: fetch.until };
+    let body = SourceInput::fetched(response.bytes_stream().map_err(unreachable).boxed(), patience);
+    Ok(Opened::Document(Fetched { input: SourceInput { name, content_type, progress, ..body }, validators }))
 }
 
 /// Lets those pass that say that the whole document follows.
 fn check_status(status: StatusCode) -> Result<(), SourceError> {
     let about = match status {
-        // Nothing asked for a part, or for changes.
+        // The request was not for a part, or for changes.
         StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which contains only part of the document",
-        // An empty version is asked for by an empty document.
+        // An empty version needs an empty document.
         StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which contains no document",
         status if status.is_success() => return Ok(()),
         StatusCode::NOT_MODIFIED => " to an unconditional request",
@@ -62,71 +72,67 @@ fn check_status(status: StatusCode) -> Result<(), SourceError> {
     Err(SourceError::Unreachable { reason: format!("the server returned {status}{about}") })
 }
 
-/// A client for one fetch, and where redirects have led it.
-struct FollowingClient {
+struct Fetch<'a> {
+    outgoing: &'a Outgoing,
+    limits: &'a FetchLimits,
+    /// No byte is awaited after this moment.
+    until: Option<Instant>,
     client: Client,
-    led_to: Arc<Mutex<Option<Url>>>,
+    /// The last redirect of the request.
+    redirect: Arc<Mutex<Option<Url>>>,
 }
 
-impl FollowingClient {
-    fn of(sources: &SourceClient) -> Result<FollowingClient, SourceError> {
-        let outgoing = sources.outgoing.clone();
-        let redirects_max = sources.limits.redirects_max;
-        let led_to = Arc::<Mutex<Option<Url>>>::default();
-        let told = led_to.clone();
-        let follow = redirect::Policy::custom(move |attempt| {
-            if attempt.previous().len() > redirects_max {
-                let reason = format!("more than {redirects_max} redirects");
-                return attempt.error(SourceError::Unreachable { reason });
-            }
-            match outgoing.check_literal(attempt.url()) {
-                Ok(()) => {
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt.url().clone());
-                    attempt.follow()
+impl<'a> Fetch<'a> {
+    fn new(outgoing: &'a Outgoing, limits: &'a FetchLimits) -> Result<Fetch<'a>, SourceError> {
+        let max_redirects = limits.redirects_max;
+        let redirect = Arc::<Mutex<Option<Url>>>::default();
+        let policy = {
+            let outgoing = outgoing.clone();
+            let redirect = redirect.clone();
+            redirect::Policy::custom(move |attempt| {
+                if attempt.previous().len() > max_redirects {
+                    let reason = format!("more than {max_redirects} redirects");
+                    return attempt.error(SourceError::Unreachable { reason });
                 }
-                Err(error) => attempt.error(error),
-            }
-        });
-        let client = sources.outgoing.client().connect_timeout(sources.limits.connect_timeout).redirect(follow);
-        Ok(FollowingClient { client: client.build().map_err(unreachable)?, led_to })
+                match outgoing.check_literal(attempt.url()) {
+                    Ok(()) => {
+                        *redirect.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt.url().clone());
+                        attempt.follow()
+                    }
+                    Err(error) => attempt.error(error),
+                }
+            })
+        };
+        let client = outgoing.client().connect_timeout(limits.connect_timeout).redirect(policy);
+        let until = Instant::now().checked_add(limits.total_timeout);
+        Ok(Fetch { outgoing, limits, until, client: client.build().map_err(unreachable)?, redirect })
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response, SourceError> {
-        let led_to = || self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
-        *led_to() = None;
+    /// One request and its redirects, up to the head of the answer.
+    async fn request(&self, url: &Url, known: Option<&Validators>) -> Result<Response, SourceError> {
+        self.outgoing.check_literal(url)?;
+        // So the length and the progress are those of the file. The file itself may be compressed.
+        let mut request = self.client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
+        for (name, value) in conditions.into_iter().flatten() {
+            if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
+                request = request.header(name, value);
+            }
+        }
+        let redirect = || self.redirect.lock().unwrap_or_else(PoisonError::into_inner);
+        *redirect() = None;
+        let answer = Instant::now().checked_add(self.limits.answer_timeout);
+        let sent = match [answer, self.until].into_iter().flatten().min() {
+            None => request.send().await,
+            Some(until) => timeout_at(until, request.send())
+                .await
+                .map_err(|_| SourceError::Unreachable { reason: "timed out: the server did not respond".to_owned() })?,
+        };
         // The error's own URL is the first one.
-        request.send().await.map_err(|error| match led_to().take() {
+        sent.map_err(|error| match redirect().take() {
             Some(url) => unreachable(error.with_url(url)),
             None => unreachable(error),
         })
-    }
-}
-
-/// One request and its redirects, up to the head of the answer.
-async fn ask(
-    sources: &SourceClient,
-    client: &FollowingClient,
-    url: &Url,
-    known: Option<&Validators>,
-    until: Option<Instant>,
-) -> Result<Response, SourceError> {
-    sources.outgoing.check_literal(url)?;
-    // So the length and the progress are those of the file. The file itself may be compressed.
-    let mut request = client.client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
-    for (name, value) in conditions.into_iter().flatten() {
-        if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
-            request = request.header(name, value);
-        }
-    }
-    let answer = Instant::now().checked_add(sources.limits.answer_timeout);
-    let sent = client.send(request);
-    match [answer, until].into_iter().flatten().min() {
-        None => sent.await,
-        Some(until) => match timeout_at(until, sent).await {
-            Ok(answer) => answer,
-            Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not respond".to_owned() }),
-        },
     }
 }
 
@@ -200,19 +206,6 @@ fn confirms(response: &Response, known: &Validators) -> bool {
         _ => true,
     };
     public_url(response) == known.url && agrees(ETAG, &known.etag) && agrees(LAST_MODIFIED, &known.last_modified)
-}
-
-fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {
-    let content_type = header(&response, CONTENT_TYPE);
-    let progress = Progress { total_bytes: response.content_length(), ..Progress::default() };
-    let validators = validators(&response);
-    // A redirect often leads to an opaque name. The requested name then says more.
-    let name =
-        [response.url(), asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
-
-    let patience = Patience { idle: sources.limits.idle_timeout, until };
-    let body = SourceInput::fetched(response.bytes_stream().map_err(unreachable).boxed(), patience);
-    Fetched { input: SourceInput { name, content_type, progress, ..body }, validators }
 }
 
 fn last_segment(url: &Url) -> Option<String> {

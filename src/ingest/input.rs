@@ -10,6 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use strata_config as config;
+use strata_types::source::Validators;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +24,6 @@ use super::expansion::Expansion;
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     pub(super) read_bytes: Arc<AtomicU64>,
-    /// All bytes of the source, compressed, when that is known.
     pub(super) total_bytes: Option<u64>,
 }
 
@@ -32,7 +33,6 @@ impl Progress {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// All bytes of the source, compressed, when that is known.
     pub fn total_bytes(&self) -> Option<u64> {
         self.total_bytes
     }
@@ -86,22 +86,24 @@ impl SourceInput {
 
     /// The body of an answer. One that does not come in time is [`SourceError::Unreachable`].
     pub(super) fn fetched(stream: BoxStream<'static, Result<Bytes, SourceError>>, patience: Patience) -> Self {
-        let late = |reason| SourceError::Unreachable { reason };
-        Self::of(Body::Chunks(Box::new(Chunks {
-            runtime: Handle::current(),
-            stream,
-            patience,
-            least_rate: None,
-            late,
-        })))
+        Self::chunks(stream, patience, |reason| SourceError::Unreachable { reason })
+    }
+
+    fn chunks(
+        stream: BoxStream<'static, Result<Bytes, SourceError>>,
+        patience: Patience,
+        late: fn(String) -> SourceError,
+    ) -> Self {
+        let chunks = Chunks { runtime: Handle::current(), stream, patience, least_rate: None, late };
+        Self::of(Body::Chunks(Box::new(chunks)))
     }
 
     fn of(body: Body) -> Self {
         Self { body, name: None, content_type: None, progress: Progress::default(), is_received: false }
     }
 
-    /// The body of a request, to be made within a runtime. One that sends nothing for `idle` is given up. An error of
-    /// the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`], as of a limit of the caller's.
+    /// The body of a request, to be made within a runtime. One that sends nothing for `idle` is
+    /// [`SourceError::Interrupted`].
     pub fn pushed<E>(chunks: impl Stream<Item = Result<Bytes, E>> + Send + 'static, idle: Duration) -> Self
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -112,16 +114,8 @@ impl SourceInput {
                 Err(error) => SourceError::Interrupted { reason: error.to_string() },
             })
         });
-        let late = |reason| SourceError::Interrupted { reason };
         let patience = Patience { idle, until: None };
-        let stream = chunks.boxed();
-        Self::of(Body::Chunks(Box::new(Chunks {
-            runtime: Handle::current(),
-            stream,
-            patience,
-            least_rate: None,
-            late,
-        })))
+        Self::chunks(chunks.boxed(), patience, |reason| SourceError::Interrupted { reason })
     }
 
     /// The same input, given up if it is not complete after that time from now.
@@ -160,7 +154,6 @@ impl SourceInput {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) idle: Duration,
-    /// For everything: no chunk is awaited after this moment.
     pub(super) until: Option<Instant>,
 }
 
@@ -172,14 +165,67 @@ pub struct LeastRate {
     pub window: Duration,
 }
 
-/// Chunks of a document that are still to come.
+#[derive(Debug, Clone)]
+pub struct FetchLimits {
+    /// For the connection, TLS included (`sources.connect_timeout_s`).
+    pub connect_timeout: Duration,
+    /// From the request to the head of the answer, redirects included (`sources.answer_timeout_s`).
+    pub answer_timeout: Duration,
+    /// Between two pieces of the answer (`sources.idle_timeout_s`).
+    pub idle_timeout: Duration,
+    /// For everything, from the first connection to the body's last byte (`sources.timeout_s`).
+    pub total_timeout: Duration,
+    /// How many redirects are followed (`sources.redirects`).
+    pub redirects_max: usize,
+}
+
+impl From<&config::Sources> for FetchLimits {
+    fn from(sources: &config::Sources) -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(sources.connect_timeout_s),
+            answer_timeout: Duration::from_secs(sources.answer_timeout_s),
+            idle_timeout: Duration::from_secs(sources.idle_timeout_s),
+            total_timeout: Duration::from_secs(sources.timeout_s),
+            redirects_max: usize::try_from(sources.redirects).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Default for FetchLimits {
+    fn default() -> Self {
+        Self::from(&config::Sources::default())
+    }
+}
+
+pub enum Opened {
+    Document(Fetched),
+    /// The document has not changed since these validators were given. Holds the validators that replace them.
+    NotModified(Validators),
+}
+
+pub struct Fetched {
+    /// The body, with its name, type and length. It must be read on a thread that may block.
+    pub input: SourceInput,
+    /// The validators for the next time. Keep them only if this document becomes a version. Their URL is where the
+    /// answer came from, after redirects, without user name, password and fragment.
+    pub validators: Validators,
+}
+
+impl Fetched {
+    /// The `_source` of entities that have none: the URL, without its query unless that may be published.
+    pub fn published_url(&self, with_query: bool) -> String {
+        let url = &*self.validators.url;
+        let without_query = url.split_once('?').map_or(url, |(without_query, _)| without_query);
+        if with_query { url.to_owned() } else { without_query.to_owned() }
+    }
+}
+
 pub(super) struct Chunks {
     /// The runtime that polls them for a reader that blocks.
     runtime: Handle,
     stream: BoxStream<'static, Result<Bytes, SourceError>>,
     pub(super) patience: Patience,
     pub(super) least_rate: Option<LeastRate>,
-    /// Makes the error for a stream that takes too long.
     late: fn(String) -> SourceError,
 }
 
@@ -201,8 +247,7 @@ impl Chunks {
     }
 }
 
-/// The chunks as a plain reader, for the decoders: they run on a thread that may block, and pull one chunk after the
-/// other. So a slow decoder slows the sender, and nothing piles up.
+/// The chunks as a reader that blocks: a slow decoder slows the sender.
 pub(super) struct StreamReader {
     pub(super) chunks: Chunks,
     pub(super) chunk: Bytes,
@@ -234,7 +279,6 @@ pub(super) struct CountingReader<R> {
     cancelled: CancellationToken,
 }
 
-/// How the bytes that pass count in the source's expansion.
 pub(super) enum Counted {
     Came(Expansion),
     Became(Expansion),
@@ -256,8 +300,7 @@ impl<R: Read> Read for CountingReader<R> {
             match self.inner.read(buffer) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Wrapped here, at the bottom. So a decompressor's error above is not taken for the machine's, nor the
-                // machine's for a bad document.
+                // Wrapped here, so that an error of this machine is not taken for one of the document.
                 Err(error) => return Err(into_io(SourceError::from(error))),
             }
         };

@@ -5,10 +5,8 @@
 //! 2. Split the array: each element is found by its brackets, then checked and made canonical as one entity.
 //! 3. Walk up: skip what follows the array in each object, and require that nothing follows the document.
 //!
-//! The third step costs little, and tells a complete document from a cut one. A key of the path that comes twice in its
-//! object is an error: by the rule for duplicates its last value would count, but the entities of the first one have
-//! been returned already. Arrays and objects beside the path are skipped by their brackets alone, without being held in
-//! memory.
+//! A key of the path that occurs twice in its object is an error, because the entities of the first one have been
+//! returned already. Arrays and objects beside the path are skipped by their brackets, without being held in memory.
 
 use serde::de::IgnoredAny;
 use strata_json::{Cursor, Scalar, ValueScanner};
@@ -26,13 +24,13 @@ const NAMED_ARRAYS: usize = 3;
 /// Most bytes of the path to one. Longer ones are left out, and those that are no line of text.
 const NAMED_PATH_BYTES: usize = 60;
 
-/// Most bytes that are read to see whether a word is a JSON value.
 const WORD_BYTES: usize = 1024;
+
+const OBJECT: &str = "the document is an object, not an array";
 
 pub(super) struct JsonDecoder {
     window: Window,
     writer: EntityWriter,
-    /// The keys that lead to the array, outermost first.
     path: Vec<String>,
     /// The members beside the array that the caller wants, when the document is the body of a push.
     envelope: Option<EnvelopeFields>,
@@ -51,9 +49,14 @@ struct Position {
 impl Position {
     const START: Position = Position { line: 1, column: 1 };
 
-    /// The place after these bytes.
+    /// The place of a byte of an item, if the text begins here.
+    fn place(self, item: u64, text: &[u8], offset: usize) -> Place {
+        let Position { line, column } = self.after(&text[..offset.min(text.len())]);
+        Place { item, line: Some(line), column: Some(column) }
+    }
+
     fn after(self, bytes: &[u8]) -> Position {
-        // A character is told by its first byte.
+        // Counts the first bytes of characters.
         let characters = |bytes: &[u8]| bytes.iter().filter(|byte| (**byte & 0xc0) != 0x80).count() as u64;
         match memchr::memrchr(b'\n', bytes) {
             None => Position { column: self.column + characters(bytes), ..self },
@@ -73,8 +76,7 @@ enum State {
 }
 
 impl JsonDecoder {
-    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array. With
-    /// `envelope`, which gets the wanted members beside its entities, the document is the body of a push.
+    /// Reads nothing yet. Without `records_path`, the document must be the array. With `envelope`, it is a pushed body.
     pub(super) fn new(
         window: Window,
         writer: EntityWriter,
@@ -93,11 +95,8 @@ impl JsonDecoder {
         self.window.consume(count);
     }
 
-    /// The place of the next item, or of a byte of it.
     fn place(&self, offset: usize) -> Place {
-        let unread = self.window.unread();
-        let Position { line, column } = self.position.after(&unread[..offset.min(unread.len())]);
-        Place { item: self.items + 1, line: Some(line), column: Some(column) }
+        self.position.place(self.items + 1, self.window.unread(), offset)
     }
 
     /// The document as a whole is bad, or the envelope around its entities.
@@ -137,7 +136,6 @@ impl JsonDecoder {
         Ok(())
     }
 
-    /// Steps from the array's end to the document's.
     fn walk_up(&mut self) -> Result<(), SourceError> {
         for level in (0..self.path.len()).rev() {
             while self.has_next_member()? {
@@ -196,7 +194,6 @@ impl JsonDecoder {
         Ok(is_on_path)
     }
 
-    /// Steps over a value and gives it to the envelope.
     fn take_wanted(&mut self, index: usize) -> Result<(), SourceError> {
         let value = match self.peek()?.and_then(|byte| matches!(byte, b'{' | b'[').then(|| kind_of(byte)).flatten()) {
             Some(kind) => {
@@ -293,7 +290,6 @@ impl JsonDecoder {
         }
     }
 
-    /// The error for a value on the path through which the path cannot continue.
     fn misplaced(&mut self, level: usize, found: Option<u8>, wanted: &str) -> SourceError {
         let Some(byte) = found else {
             return self.unexpected(None, wanted);
@@ -311,29 +307,26 @@ impl JsonDecoder {
             let place = self.path_to(level);
             return SourceError::document(format!("the value at the records path {place} is {kind}, not {wanted}"));
         }
-        if self.path.is_empty() && byte == b'{' && self.begins_as_a_push() {
-            return SourceError::document(
-                "the document is an object, not an array; it has the member `entities`. Set `records_path` to the path \
-                 of the array, send only the array, or set `format` to jsonl if every line is an entity. To push such \
-                 an object over HTTP, send it as application/json without a format. The object's first bracket must \
-                 be within the first 65,536 bytes",
-            );
+        if !self.path.is_empty() || byte != b'{' {
+            return SourceError::document(format!("the document is {kind}, not {wanted}"));
         }
-        if self.path.is_empty() && byte == b'{' {
-            const OBJECT: &str =
-                "the document is an object, not an array: set `records_path` to the path of the array of records";
-            const LINES: &str = "set `format` to jsonl if every line is an object";
-            let meant = arrays_of_objects(self.window.unread());
-            return SourceError::document(match meant.as_slice() {
-                [] => format!("{OBJECT}, or {LINES}"),
-                meant => format!("{OBJECT} (did you mean {}?), or {LINES}", meant.join(" or ")),
-            });
+        if memchr::memmem::find(self.window.unread(), format!("\"{ENTITIES}\"").as_bytes()).is_some() {
+            return SourceError::document(format!(
+                "{OBJECT}; it has the member `entities`. Set `records_path` to the path of the array, send only the \
+                 array, or set `format` to jsonl if every line is an entity. To push such an object over HTTP, send \
+                 it as application/json without a format. The object's first bracket must be within the first 65,536 \
+                 bytes"
+            ));
         }
-        SourceError::document(format!("the document is {kind}, not {wanted}"))
+        let meant = arrays_of_objects(self.window.unread()).join(" or ");
+        let meant = if meant.is_empty() { meant } else { format!(" (did you mean {meant}?)") };
+        SourceError::document(format!(
+            "{OBJECT}: set `records_path` to the path of the array of records{meant}, or set `format` to jsonl if \
+             every line is an object"
+        ))
     }
 
-    /// Whether what the window begins with may be a value that begins with this byte: words of other texts begin with
-    /// the letters and digits of JSON, too.
+    /// Whether what the window begins with can be a JSON value: other words begin with its letters and digits, too.
     fn may_begin_a_value(&mut self, byte: u8) -> Result<bool, SourceError> {
         if matches!(byte, b'{' | b'[' | b'"') {
             return Ok(true);
@@ -349,12 +342,6 @@ impl JsonDecoder {
                 return Ok(serde_json::from_slice::<IgnoredAny>(word).is_ok());
             }
         }
-    }
-
-    /// Whether the beginning of the document, an object, has a key `entities`, or seems to have one.
-    fn begins_as_a_push(&self) -> bool {
-        let key = format!("\"{ENTITIES}\"");
-        memchr::memmem::find(self.window.unread(), key.as_bytes()).is_some()
     }
 
     fn missing(&self, level: usize) -> SourceError {
@@ -377,7 +364,6 @@ impl JsonDecoder {
         self.bad(format!("invalid JSON: expected {wanted}{after}, but {found}{at}"))
     }
 
-    /// The first `length` keys of the path, as they are written.
     fn path_to(&self, length: usize) -> String {
         Path::from_keys(&self.path[..length]).map_or_else(|_| "\"\"".to_owned(), |path| path.to_string())
     }
@@ -411,21 +397,17 @@ impl Decode for JsonDecoder {
             Some(byte) if kind_of(byte).is_some() => 1,
             _ => return Err(self.unexpected(found, "an item")),
         };
-        // What is no object is refused by its first byte.
+        // An item that is not an object is refused by its first byte.
         let item = &self.window.unread()[..length];
-        let locate = |offset: usize| {
-            let Position { line, column } = self.position.after(&item[..offset.min(length)]);
-            Place { item: self.items + 1, line: Some(line), column: Some(column) }
-        };
-        self.writer.write_located(item, locate, out)?;
+        let locate = |offset: usize| self.position.place(self.items + 1, item, offset);
+        self.writer.write_json(item, locate, out)?;
         self.consume(length);
         self.items += 1;
         Ok(true)
     }
 }
 
-/// The paths of the first arrays of objects among the members of an object, as far as its text goes. Nothing is checked
-/// that their decoder would check.
+/// The paths of the first arrays of objects among the members of an object, as far as its text goes.
 fn arrays_of_objects(object: &[u8]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut rest = object.strip_prefix(b"{").unwrap_or_default();

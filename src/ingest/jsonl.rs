@@ -18,7 +18,6 @@ pub(super) struct JsonlDecoder {
     writer: EntityWriter,
     items: u64,
     lines: u64,
-    /// The first line holds a list of entities, and nothing else.
     begins_with_list: bool,
     warnings: Vec<String>,
 }
@@ -76,7 +75,7 @@ impl Decode for JsonlDecoder {
                 self.begins_with_list = is_list_of_entities(text);
             }
             let place = Place { item: self.items, line: Some(self.lines), column: None };
-            self.writer.write_json(text, place, out)?;
+            self.writer.write_json(text, |_| place, out)?;
             self.window.consume(length_with_end);
             return Ok(true);
         }

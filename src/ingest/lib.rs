@@ -1,15 +1,13 @@
-//! From a source to entities: fetch, decompress, decode.
+//! From a source to entities: fetch, decompress, decode. Each step is a stream over the one before, so memory is
+//! bounded for any size:
 //!
-//! The steps follow. Each is a stream over the one before, so memory is bounded for any size:
-//!
-//! 1. [`SourceClient`] checks a URL, asks a server (`fetch`) or the store (`object`) and gives the body as a reader;
-//!    [`SourceInput`] is that, a local file or the body of a request, and counts the bytes that pass
-//!    ([`Progress`]).
+//! 1. [`SourceClient`] checks a URL, and asks a server (`fetch`) or the store (`object`). [`SourceInput`] is that body,
+//!    a local file or the body of a request, and counts the bytes that pass ([`Progress`]).
 //! 2. `compression` looks at the first bytes and unpacks gzip and Zstandard.
 //! 3. `detect` decides on the format.
-//! 4. One decoder per format finds the items, each at most `entity_limit_bytes` long: `json`, `jsonl`,
-//!    `delimited` (CSV and TSV), `parquet` (which needs a file, so a stream is copied to a temporary
-//!    one). [`open_push`] takes a JSON body that holds more than the entities (`envelope`).
+//! 4. One decoder per format finds the items: `json`, `jsonl`, `delimited` (CSV and TSV), `parquet` (which needs a
+//!    file, so a stream is copied to a temporary one). [`open_push`] takes a JSON body that holds more than the
+//!    entities (`envelope`).
 //! 5. `entity` makes each item canonical and gives it the `_source` that it lacks.
 //!
 //! The decoders are synchronous and run on a thread that may block. Rules: docs/reference/paths-and-values.md, Entities
@@ -44,20 +42,18 @@ use strata_types::path::Path;
 use strata_types::source::{Compression, SourceFormat};
 use tokio_util::sync::CancellationToken;
 
+pub use self::client::{ObjectSources, SourceClient};
 pub use self::detect::has_objects_as_lines;
-
-pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient};
 pub use self::envelope::EnvelopeFields;
 pub use self::error::{Place, SourceError};
 pub use self::expansion::ExpansionLimits;
-pub use self::input::{LeastRate, Progress, SourceInput};
+pub use self::input::{FetchLimits, Fetched, LeastRate, Opened, Progress, SourceInput};
 pub use self::receive::{ReceiveError, Received, Receiver};
 
 use self::entity::EntityWriter;
 use self::expansion::Expansion;
 use self::input::{Body, Counted, CountingReader, StreamReader, Window};
 
-/// The entities of a source, one after the other.
 pub trait Decode: Send {
     /// Appends the next entity's canonical compact text to `out`: a complete object, nothing else, not
     /// even a line end. False at the end, with `out` as it was.
@@ -66,7 +62,7 @@ pub trait Decode: Send {
     /// a source gives a whole version or none (docs/reference/refreshes.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
 
-    /// What whoever sends the source should know of it, although it can be decoded. All of it is known at the end.
+    /// Warnings for the sender of a source that can be decoded. They are complete at the end.
     fn warnings(&self) -> &[String] {
         &[]
     }
@@ -74,11 +70,9 @@ pub trait Decode: Send {
 
 #[derive(Debug, Clone)]
 pub struct DecodeOptions {
-    /// The format; none lets it be detected.
     pub format: Option<SourceFormat>,
     /// Where in a json document the array of records is, inside objects; none if it is the document itself.
     pub records_path: Option<Path>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: InferTypes,
     /// The `_source` ([`Fetched::published_url`]) of entities without one; none for local files and pushes.
     pub fetched_from: Option<String>,
@@ -86,7 +80,6 @@ pub struct DecodeOptions {
     pub entity_limit_bytes: usize,
     /// The most bytes that a source may have, compressed or not (`sources.max_bytes`); 0 is no limit.
     pub source_limit_bytes: u64,
-    /// The bound of the decoded size.
     pub expansion: ExpansionLimits,
     /// The most bytes of history that a Zstandard frame may need (`sources.zstd_window_bytes`).
     pub zstd_window_bytes: u64,
@@ -94,14 +87,12 @@ pub struct DecodeOptions {
     pub columns_max: usize,
     /// The most bytes of memory that decoding Parquet may take (`sources.parquet_memory_bytes`).
     pub parquet_memory_bytes: u64,
-    /// Bytes read at a time, at least 1: large enough that a system call or a block of a decompressor costs nothing
-    /// per entity. The window grows past it only for a longer entity.
+    /// Bytes read at a time, at least 1. The window grows past it only for a longer entity.
     pub window_bytes: usize,
     /// Where the temporary copy of a Parquet stream is written, without a name.
     pub spool_directory: PathBuf,
-    /// The user who is charged for that disk.
     pub spool_account: SpoolAccount,
-    /// Cancelled when nobody waits for the entities any more. Reading then ends with [`SourceError::Interrupted`].
+    /// Cancelled when the entities are no longer needed. Reading then ends with [`SourceError::Interrupted`].
     pub cancelled: CancellationToken,
 }
 
@@ -112,7 +103,7 @@ pub enum InferTypes {
     No,
     /// Numbers, booleans and nulls, where they are exactly that. Other formats have their own types.
     Tables,
-    /// The same, and another format is refused: whoever sent the document said that it is a table.
+    /// The same, and another format is refused, because the sender declared a table.
     TablesOnly,
 }
 
@@ -138,7 +129,6 @@ impl Default for DecodeOptions {
     }
 }
 
-/// The format and compression that were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detected {
     pub format: SourceFormat,
@@ -181,15 +171,14 @@ pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields 
     found
 }
 
-/// Whether a document begins with an object, by its first [`BRACKET_WITHIN_BYTES`] or all of it: behind blanks and a
-/// byte order mark, and unpacked. What comes later tells nothing.
+/// Whether a document begins with an object, by its first [`BRACKET_WITHIN_BYTES`], unpacked.
 pub fn begins_with_object(head: &[u8]) -> bool {
     let expansion = Expansion::new(HEAD_EXPANSION);
     let head = &head[..head.len().min(BRACKET_WITHIN_BYTES)];
     let input = Box::new(io::Cursor::new(head.to_vec()));
     let Ok((unpacked, _)) = compression::decompress(input, &DecodeOptions::default(), &expansion) else { return false };
     let mut text = Vec::new();
-    // What is cut, or damaged behind its beginning, has given what comes before that.
+    // A cut or damaged stream has already yielded its beginning.
     let _ = unpacked.take(BRACKET_WITHIN_BYTES as u64).read_to_end(&mut text);
     let text = text.strip_prefix(MARK).unwrap_or(&text);
     text.trim_ascii_start().starts_with(b"{")
@@ -212,7 +201,10 @@ fn open_as(
     let counted = CountingReader::new(stream, shown.clone(), came, options);
     let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
     let mut window = Window::new(Box::new(unpacked), options.window_bytes);
-    skip_mark(&mut window)?;
+    while window.unread().len() < MARK.len() && window.fill()? {}
+    if window.unread().starts_with(MARK) {
+        window.consume(MARK.len());
+    }
     while !detect::has_head(window.unread(), options.format) && window.fill()? {}
     if options.format.is_none() {
         read_for_detection(&mut window, options.entity_limit_bytes)?;
@@ -262,16 +254,7 @@ fn open_as(
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
-    while window.unread().len() < MARK.len() && window.fill()? {}
-    if window.unread().starts_with(MARK) {
-        window.consume(MARK.len());
-    }
-    Ok(())
-}
-
-/// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides or the
-/// line is longer than an entity may be.
+/// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides.
 fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
     while !window.ended && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();

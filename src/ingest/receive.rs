@@ -1,8 +1,7 @@
-//! Receives a whole document before it is decoded. So a slow sender holds only its own connection: no thread, no permit
-//! of a refresh, and little memory.
+//! Receives a whole document before it is decoded. So a slow sender holds only its own connection.
 //!
-//! The first [`MEMORY_BYTES`] are kept in memory, enough for most pushes. A longer document goes to a temporary file,
-//! charged to its user. Dropping a [`Receiver`] ends the receiving and removes the received bytes.
+//! The first [`MEMORY_BYTES`] are kept in memory. A longer document goes to a temporary file, charged to its user.
+//! Dropping a [`Receiver`] ends the receiving and removes the received bytes.
 
 use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,9 +14,8 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::error::SourceError;
-use super::input::{Body, Chunks, Progress, SourceInput, check_size};
+use super::input::{Body, Chunks, LeastRate, Progress, SourceInput, check_size};
 
-/// Bytes of a document that are kept in memory.
 const MEMORY_BYTES: usize = 256 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +35,6 @@ pub struct Receiver {
     charge: SpoolCharge,
     directory: PathBuf,
     limit_bytes: u64,
-    came_bytes: u64,
     /// The time that the sender took since the last measurement of the rate, and the bytes of that time.
     waited: Duration,
     brought_bytes: u64,
@@ -46,7 +43,6 @@ pub struct Receiver {
 /// A complete document, and the disk that it takes.
 pub struct Received {
     pub input: SourceInput,
-    /// Counts the document while it exists.
     pub charge: SpoolCharge,
 }
 
@@ -69,7 +65,6 @@ impl Receiver {
             charge: budget.charge(user),
             directory: directory.to_owned(),
             limit_bytes,
-            came_bytes: 0,
             waited: Duration::ZERO,
             brought_bytes: 0,
         }
@@ -118,17 +113,15 @@ impl Receiver {
             return Ok(());
         };
         let length = chunk.len() as u64;
-        self.came_bytes += length;
         self.brought_bytes += length;
-        check_size(self.came_bytes, self.limit_bytes)?;
-        self.charge.add(length).map_err(SourceError::from)?;
         self.input.progress.add(length);
+        check_size(self.input.progress.read_bytes(), self.limit_bytes)?;
+        self.charge.add(length).map_err(SourceError::from)?;
         self.head.extend_from_slice(&chunk);
         if self.head.len() > MEMORY_BYTES {
             let file = match &mut self.file {
                 Some(file) => file,
                 None => {
-                    // A few system calls.
                     let file = temporary::file_in(&self.directory)?;
                     self.file.insert(tokio::fs::File::from_std(file))
                 }
@@ -142,17 +135,19 @@ impl Receiver {
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let Some(chunks) = &mut self.chunks else { return Ok(None) };
         let began = Instant::now();
-        let window = chunks.least_rate.filter(|rate| rate.bytes_per_s > 0).map(|rate| (rate, rate.window));
-        let window_end = window.and_then(|(_, window)| began.checked_add(window.saturating_sub(self.waited)));
+        let rate = chunks.least_rate.filter(|rate| rate.bytes_per_s > 0);
+        let window_end = rate.and_then(|rate| began.checked_add(rate.window.saturating_sub(self.waited)));
         let next = chunks.next(window_end).await?;
-        if let Some((rate, window)) = window {
+        if let Some(LeastRate { bytes_per_s, window }) = rate {
             self.waited += began.elapsed();
             if self.waited >= window {
+                let seconds = window.as_secs();
                 let came = self.brought_bytes + next.as_ref().map_or(0, Bytes::len) as u64;
-                if came < rate.bytes_per_s.saturating_mul(window.as_secs()) && next.is_some() {
-                    return Err(SourceError::TooSlow { bytes_per_s: rate.bytes_per_s, seconds: window.as_secs() });
+                if came < bytes_per_s.saturating_mul(seconds) && next.is_some() {
+                    return Err(SourceError::TooSlow { bytes_per_s, seconds });
                 }
-                (self.waited, self.brought_bytes) = (Duration::ZERO, 0);
+                self.waited = Duration::ZERO;
+                self.brought_bytes = 0;
             }
         }
         Ok(next)

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
-use strata_catalog::{Catalog, CatalogError, Clock, DeliveryOutcome, Resolved, VersionContent};
+use strata_catalog::{
+    Catalog, CatalogError, CatalogOptions, Clock, DeliveryOutcome, Resolved, Unavailability, VersionContent,
+};
 use strata_testing::databases::{Database, on_both_databases};
 use strata_testing::pages::ROOT;
 use strata_types::dataset::{About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
@@ -788,4 +790,34 @@ async fn a_directory_that_cannot_be_made_is_named() {
     let url = format!("sqlite://{}/catalog.db", occupied.display());
     let refused = Catalog::open(&url).await;
     assert!(matches!(refused, Err(CatalogError::Directory { .. })), "{refused:?}");
+    let url = format!("sqlite://{}", directory.path().display());
+    let refused = Catalog::open(&url).await.expect_err("a directory").to_string();
+    assert!(refused.ends_with(": it is not a regular file"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_moved_sqlite_file_is_read_but_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.sqlite");
+    let away = directory.path().join("away");
+    let options = CatalogOptions { wait: Duration::from_millis(200), ..CatalogOptions::default() };
+    let catalog = Catalog::open_with(&format!("sqlite://{}", path.display()), &options).await.unwrap();
+    for is_replaced in [false, true] {
+        std::fs::rename(&path, &away).unwrap();
+        if is_replaced {
+            std::fs::copy(&away, &path).unwrap();
+        }
+        // At the same time, so that each uses a connection of its own.
+        let reads: JoinSet<_> = (0..8)
+            .map(|_| {
+                let catalog = catalog.clone();
+                async move { catalog.user(UserId::new(1)).await }
+            })
+            .collect();
+        assert!(reads.join_all().await.into_iter().all(|read| matches!(read, Ok(None))));
+        let error = catalog.probe().await.expect_err("a moved file");
+        assert_eq!(error.unavailability(), Some(Unavailability::Replaced), "{error}");
+        std::fs::rename(&away, &path).unwrap();
+        catalog.probe().await.unwrap();
+    }
 }

@@ -115,3 +115,14 @@ async fn old_days_are_forgotten(database: Database) {
     assert_eq!(days, (11..=20).rev().collect::<Vec<_>>());
     assert_eq!(database.texts("SELECT writer FROM usage_writers").await, [Some("new".to_owned())]);
 }
+
+#[test]
+fn days_begin_at_midnight_in_utc() {
+    let at = |text: &str| DayUsage::day_of(text.parse().expect("a time"));
+    let midnight = at("2026-11-22T00:00:00Z");
+    assert_eq!((at("2026-11-21T23:59:59.999999Z"), at("2026-11-22T23:59:59Z")), (midnight - 1, midnight));
+    assert_eq!(at("2026-11-22T23:30:00-01:00"), midnight + 1);
+    assert_eq!(at("1969-12-31T00:00:00Z"), 0);
+    let date = |day| DayUsage { day, counts: UsageCounts::default() }.date().to_string();
+    assert_eq!((date(midnight), date(0)), ("2026-11-22".to_owned(), "1970-01-01".to_owned()));
+}

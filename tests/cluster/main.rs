@@ -1,11 +1,15 @@
 //! Queries that other nodes help with: engines in one process, each with a cache and a port of its own, over one store.
 //! They find what one engine finds, whoever fails.
 
+mod affinity;
+mod certificates;
 mod cut;
 mod diffs;
 mod groups;
+mod identity;
 mod ties;
 mod tls;
+mod token;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

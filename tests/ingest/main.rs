@@ -1,5 +1,6 @@
 //! From a source to its entities.
 
+mod addresses;
 mod bombs;
 mod decoding;
 mod fetching;

@@ -5,11 +5,12 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use strata_config::Networks;
-use strata_ingest::net::{AddressPolicy, LookUp, Outgoing, parse_http_url};
+use strata_ingest::net::{AddressPolicy, LookUp, LookUpLimits, Outgoing, parse_http_url};
 use strata_ingest::{FetchLimits, Opened, SourceClient, SourceError};
 use strata_testing::loopback_server::{LoopbackServer, ok, redirect};
 
@@ -246,4 +247,48 @@ async fn every_redirect_is_checked() {
     // What is open may be redirected to, by name, too: localhost is 127.0.0.1 without the port that listens.
     let answer = open(Outgoing::new(policy(&["127.0.0.1"])), &server.url("/localhost")).await;
     assert!(matches!(answer, Err(SourceError::Unreachable { .. })), "{answer:?}");
+}
+
+/// Resolves all names to a private address, but never answers for those that begin with `silent`.
+#[derive(Default)]
+struct Silent(Arc<AtomicUsize>);
+
+impl LookUp for Silent {
+    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let asked = self.0.clone();
+        let is_silent = name.starts_with("silent");
+        async move {
+            asked.fetch_add(1, Ordering::SeqCst);
+            match is_silent {
+                true => std::future::pending().await,
+                false => Ok(vec![IpAddr::from([10, 0, 0, 1])]),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn silent_names_of_one_user_delay_no_other_user() {
+    let limits = LookUpLimits { at_once: 3, at_once_for_one: 2, timeout: Duration::from_secs(1) };
+    let silent = Silent::default();
+    let asked = silent.0.clone();
+    let outgoing = Outgoing::with_look_up(AddressPolicy::default(), silent).with_limits(limits);
+    let hostile: Vec<_> = (0..10)
+        .map(|number| {
+            let outgoing = outgoing.for_user(1);
+            tokio::spawn(async move { register(&outgoing, &format!("http://silent{number}.test/")).await })
+        })
+        .collect();
+    while asked.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    // None of the ten has ended, or more than two would have been asked.
+    let found = register(&outgoing.for_user(2), "http://honest.test/").await;
+    assert!(found.contains("honest.test resolves to a private address"), "{found}");
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    // The names of the others did not resolve in time, including the wait for their turn.
+    for registered in hostile {
+        assert_eq!(registered.await.expect("no panic"), "");
+    }
 }

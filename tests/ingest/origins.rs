@@ -367,6 +367,63 @@ async fn objects_of_a_bucket_are_sources_below_the_prefix() {
     check_objects(Arc::new(store), "s3://bucket/root", "s3://bucket/root/").await;
 }
 
+/// Opens a URL in a store that holds only the expected object. A text after `!` is the beginning of a refusal.
+async fn check_object(url: &str, store_url: &str, prefix: Option<&str>, expected: &str) {
+    let store = Arc::new(InMemory::new());
+    let refusal = expected.strip_prefix("! ");
+    if refusal.is_none() {
+        let path = ObjectPath::parse(expected).expect("a path");
+        store.put(&path, Bytes::from_static(b"[]").into()).await.expect("written");
+    }
+    match (object_client(store, store_url, prefix).open(url, None).await, refusal) {
+        (Ok(_), None) => {}
+        (Err(SourceError::BadAddress { reason }), Some(refusal)) => assert!(reason.starts_with(refusal), "{reason}"),
+        (opened, _) => panic!("{url} in {store_url} below {prefix:?}: {:?}", opened.err()),
+    }
+}
+
+#[tokio::test]
+async fn only_objects_below_the_prefix_are_found() {
+    let data = "./strata-data/store";
+    let bucket = "s3://bucket/root/";
+    let closed = "! objects in the store cannot be sources";
+    let outside = "! only objects in the store's folder a (sources.prefix) can be sources";
+    let elsewhere = "! the object is not in the configured store";
+    for (url, store_url, prefix, expected) in [
+        ("store:///a/x.json", data, None, closed),
+        ("s3://bucket/root/a/x.json", bucket, None, closed),
+        ("store:///a/x.json", data, Some("a"), "a/x.json"),
+        ("store:///a/b/x.json", data, Some("a/b"), "a/b/x.json"),
+        ("store:///a/b%20c/x.json", data, Some("a/b c"), "a/b c/x.json"),
+        ("store:///a/versions/x.json", data, Some("a"), "a/versions/x.json"),
+        ("store:///ab/x.json", data, Some("a"), outside),
+        ("store:///a", data, Some("a"), outside),
+        ("store:///x.json", data, Some("a"), outside),
+        ("store:///A/x.json", data, Some("a"), outside),
+        ("store:///versions/x.parquet", data, Some("a"), outside),
+        ("store:///shared-exports/x.parquet", data, Some("a"), outside),
+        // Even if the configuration let such a prefix pass.
+        (
+            "store:///Shared-Exports/x",
+            data,
+            Some("shared-exports"),
+            "! only objects in the store's folder shared-exports",
+        ),
+        ("store:///versions/x.parquet", data, Some("versions"), "! only objects in the store's folder versions"),
+        ("store:///VERSIONS/x.parquet", data, Some("VERSIONS"), "! only objects in the store's folder VERSIONS"),
+        ("s3://bucket/root/a/x.json", bucket, Some("a"), "a/x.json"),
+        ("store:///a/x.json", bucket, Some("a"), "a/x.json"),
+        ("s3://bucket/root/versions/x.parquet", bucket, Some("a"), outside),
+        ("s3://bucket/rooted/a/x.json", bucket, Some("a"), elsewhere),
+        ("s3://bucket/a/x.json", bucket, Some("a"), elsewhere),
+        ("s3://other/root/a/x.json", bucket, Some("a"), elsewhere),
+        ("s3://bucket/a/x.json", "s3://bucket", Some("a"), "a/x.json"),
+        ("s3://bucket/a/x.json", data, Some("a"), elsewhere),
+    ] {
+        check_object(url, store_url, prefix, expected).await;
+    }
+}
+
 // ------------------------------------------------------------------------------------------- pushes
 
 type Chunk = Result<Bytes, Box<dyn Error + Send + Sync>>;

@@ -20,7 +20,6 @@ use url::Url;
 use super::guard::Guard;
 use crate::tls::NodeTls;
 
-/// How long a node may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(1);
 
 /// How often a node is pinged that has work, and how long it may take to answer.
@@ -28,7 +27,6 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Connections that are kept. There are fewer nodes.
 const KEPT: usize = 1_000;
 
 #[derive(Clone)]
@@ -45,10 +43,6 @@ pub(super) struct Channels {
 impl Channels {
     pub(super) fn new(guard: Guard, tls: Option<Arc<NodeTls>>, runtime: Handle) -> Channels {
         Channels { guard, tls, runtime, open: Arc::default() }
-    }
-
-    pub(super) fn to(&self, names: HashMap<Url, String>) -> NamedChannels {
-        NamedChannels { channels: self.clone(), names }
     }
 
     /// The connection to a node. It is made with the first request, and made again after it was lost.
@@ -78,7 +72,8 @@ impl Channels {
                 })),
             }
         };
-        let (guard, name) = (self.guard.clone(), name.to_owned());
+        let guard = self.guard.clone();
+        let name = name.to_owned();
         let signed = channel.map_request(move |request: http::Request<tonic::body::Body>| guard.sign(&name, request));
         let channel = BoxCloneSyncChannel::new(signed);
         open.insert(key, channel.clone());
@@ -87,8 +82,8 @@ impl Channels {
 }
 
 pub(super) struct NamedChannels {
-    channels: Channels,
-    names: HashMap<Url, String>,
+    pub(super) channels: Channels,
+    pub(super) names: HashMap<Url, String>,
 }
 
 #[async_trait]

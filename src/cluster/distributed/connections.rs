@@ -1,6 +1,6 @@
 //! The connections of other nodes: a bounded number at once, and a share of them for each address. Further ones of an
 //! address are closed, and further ones of all wait to be accepted. One on which no node has shown a token soon is
-//! closed, and so is one that is silent. So nobody without the secret keeps nodes out for long.
+//! closed, and so is one that is silent. So a client without the secret cannot keep nodes out for long.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,31 +42,17 @@ pub(super) struct Bounds {
 pub(super) const NODE_BOUNDS: Bounds =
     Bounds { at_once: 1_024, of_address: 64, token_within: Duration::from_secs(5), silence: Duration::from_secs(30) };
 
-/// Whether a connection is one of a node: a request with a good token came on it. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Proof(Arc<AtomicBool>);
-
-impl Proof {
-    pub(super) fn give(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn is_given(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+/// Whether a connection is one of a node: a request with a valid token came on it.
+pub(super) type Proof = Arc<AtomicBool>;
 
 /// The connections of each address: one handle here, and one for each connection until it is dropped.
-#[derive(Default)]
-struct Addresses(HashMap<IpAddr, Arc<()>>);
+type Addresses = HashMap<IpAddr, Arc<()>>;
 
-impl Addresses {
-    /// A place among the connections of an address; `None` if it has as many as it may.
-    fn place(&mut self, address: IpAddr, most: usize) -> Option<Arc<()>> {
-        self.0.retain(|_, place| Arc::strong_count(place) > 1);
-        let place = self.0.entry(address).or_default();
-        (Arc::strong_count(place) <= most).then(|| place.clone())
-    }
+/// A place among the connections of an address; `None` if it has as many as it may.
+fn acquire(addresses: &mut Addresses, address: IpAddr, max: usize) -> Option<Arc<()>> {
+    addresses.retain(|_, place| Arc::strong_count(place) > 1);
+    let place = addresses.entry(address).or_default();
+    (Arc::strong_count(place) <= max).then(|| place.clone())
 }
 
 pub(super) struct Connection {
@@ -106,11 +92,11 @@ fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connect
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some(of_address) = addresses.place(address.ip().to_canonical(), bounds.of_address) else {
+                    let Some(of_address) = acquire(&mut addresses, address.ip().to_canonical(), bounds.of_address)
+                    else {
                         closed("the address has too many connections");
                         continue;
                     };
-                    // Slower without, and right.
                     let _ = stream.set_nodelay(true);
                     let connection = Connection {
                         stream: Either::Left(stream),
@@ -161,7 +147,7 @@ impl Connection {
     fn is_overdue(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.until.as_mut().poll(context).is_ready() {
             let until = self.heard + self.silence;
-            if !self.proof.is_given() {
+            if !self.proof.load(Ordering::Relaxed) {
                 closed("the client did not authenticate in time");
             } else if until <= Instant::now() {
                 closed("no data was received in time");
@@ -228,8 +214,9 @@ impl AsyncWrite for Connection {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use strata_testing::certificates::Certificates;
+
     use super::*;
-    use crate::tls::tests::Written;
 
     const BOUNDS: Bounds =
         Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };
@@ -238,7 +225,7 @@ mod tests {
         bounds: Bounds,
         tls: Option<Arc<NodeTls>>,
     ) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind("127.0.0.11:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         (Box::pin(incoming(listener, bounds, tls)), address)
     }
@@ -252,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_leaves_room_for_others() {
+    async fn connections_of_one_address_leave_room_for_others() {
         let (mut accepted, address) = listening(Bounds { token_within: BOUNDS.silence, ..BOUNDS }, None).await;
         let mut clients = vec![connect(address).await, connect(address).await, connect(address).await];
         let first = accepted.next().await.expect("one").expect("accepted");
@@ -267,35 +254,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_on_which_no_node_shows_itself_is_closed() {
-        let (mut accepted, address) = listening(BOUNDS, None).await;
-        let mut client = connect(address).await;
-        let mut connection = accepted.next().await.expect("one").expect("accepted");
-        // Whatever else comes.
-        client.write_all(b"PRI * HTTP/2.0\r\n").await.expect("written");
-        assert_eq!(read(&mut connection).await.expect("read"), 16);
-        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+    async fn connection_is_closed_without_token_or_when_silent() {
+        for is_node in [false, true] {
+            let (mut accepted, address) = listening(BOUNDS, None).await;
+            let mut client = connect(address).await;
+            let mut connection = accepted.next().await.expect("one").expect("accepted");
+            if is_node {
+                connection.connect_info().store(true, Ordering::Relaxed);
+                // Longer than a connection without a token stays open.
+                tokio::time::sleep(2 * BOUNDS.token_within).await;
+            }
+            let began = Instant::now();
+            client.write_all(b"PRI * HTTP/2.0\r\n").await.expect("written");
+            assert_eq!(read(&mut connection).await.expect("open"), 16);
+            assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+            assert!(!is_node || began.elapsed() >= BOUNDS.silence);
+        }
     }
 
     #[tokio::test]
-    async fn a_connection_of_a_node_is_kept_while_something_comes() {
-        let (mut accepted, address) = listening(BOUNDS, None).await;
-        let mut client = connect(address).await;
-        let mut connection = accepted.next().await.expect("one").expect("accepted");
-        connection.connect_info().give();
-        // Longer than one without a token is kept.
-        tokio::time::sleep(2 * BOUNDS.token_within).await;
-        client.write_all(b"ping").await.expect("written");
-        assert_eq!(read(&mut connection).await.expect("kept"), 4);
-        let began = Instant::now();
-        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
-        assert!(began.elapsed() >= BOUNDS.silence);
-    }
-
-    #[tokio::test]
-    async fn who_shows_no_certificate_is_closed_and_holds_up_no_node() {
-        let bounds = Bounds { of_address: 3, token_within: BOUNDS.silence, ..BOUNDS };
-        let tls = Written::good().tls();
+    async fn silent_client_of_tls_delays_no_node() {
+        let certificates = Certificates::make("127.0.0.");
+        let tls = NodeTls::open(&certificates.section(0)).expect("good files").expect("certificates");
+        let bounds = Bounds { token_within: BOUNDS.silence, ..BOUNDS };
         let (mut accepted, address) = listening(bounds, Some(tls.clone())).await;
         let mut silent = connect(address).await;
         let url = format!("https://{address}").parse().expect("a URL");
@@ -305,28 +286,10 @@ mod tests {
         node.write_all(b"ping").await.expect("written");
         node.flush().await.expect("written");
         assert_eq!(read(&mut connection).await.expect("read"), 4);
-        // Nobody else comes through.
+        assert_eq!(read(&mut connection).await.expect_err("no token").kind(), io::ErrorKind::TimedOut);
         let next = tokio::spawn(async move { accepted.next().await.is_some() });
-        let mut plain = connect(address).await;
-        plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("written");
-        let mut told = Vec::new();
-        // It may be reset, too.
-        let _ = plain.read_to_end(&mut told).await;
-        assert!(told.first().is_none_or(|kind| *kind == 0x15), "an alert of TLS: {told:?}");
         assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
-        assert!(!next.is_finished());
+        assert!(!next.is_finished(), "no other connection is accepted");
         next.abort();
-    }
-
-    #[tokio::test]
-    async fn a_connection_with_tls_on_which_no_node_shows_itself_is_closed() {
-        let tls = Written::good().tls();
-        let bounds = Bounds { token_within: BOUNDS.silence, ..BOUNDS };
-        let (mut accepted, address) = listening(bounds, Some(tls.clone())).await;
-        let url = format!("https://{address}").parse().expect("a URL");
-        let node = tokio::spawn(async move { tls.connect(&url).await });
-        let mut connection = accepted.next().await.expect("one").expect("accepted");
-        let _node = node.await.expect("no panic").expect("connected");
-        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -29,22 +29,18 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::channels::Channels;
+use super::channels::{Channels, NamedChannels};
 use super::cut::{self, Cut};
 use super::gather::{Stage, TaskProgress, Tasks};
 use super::guard::Guard;
 use super::part_scan::{Files, PartCodec};
-use super::task::{Runner, TaskPermits};
+use super::task::{Runner, task_permits};
 use super::worker::{self, Sessions};
 use crate::tls::NodeTls;
 use crate::token::NodeSecret;
 use crate::{affinity, nodes};
 
-/// How long a node that failed is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
-
-/// How long the task of another node waits for a permit. The query runs without this node then.
-const PERMIT_WAIT: Duration = Duration::from_secs(2);
 
 const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
 
@@ -73,7 +69,6 @@ pub struct DistributionOptions {
     pub peers: Arc<dyn Fn() -> Vec<Peer> + Send + Sync>,
 }
 
-/// Distributes queries, and takes tasks of others.
 pub struct Coordinator {
     options: DistributionOptions,
     guard: Guard,
@@ -83,7 +78,6 @@ pub struct Coordinator {
     failed: Mutex<HashMap<String, Instant>>,
 }
 
-/// A node of a query, and what it is given.
 struct Share {
     name: String,
     url: Url,
@@ -96,7 +90,7 @@ impl Coordinator {
     /// For queries of this engine, on files of this store. Connections are served by the runtime that it is made in.
     pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
         let guard = Guard::new(options.secret.clone(), &options.own.name);
-        let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
+        let permits = task_permits(options.tasks);
         let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
         Coordinator {
             channels: Channels::new(guard.clone(), options.tls.clone(), Handle::current()),
@@ -198,7 +192,7 @@ impl Coordinator {
         let routed = urls.clone();
         let mut config = settings
             .with_distributed_user_codec(PartCodec { here: None })
-            .with_distributed_channel_resolver(self.channels.to(names))
+            .with_distributed_channel_resolver(NamedChannels { channels: self.channels.clone(), names })
             .with_distributed_worker_resolver(Urls(urls))
             .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
                 Some(Ok(RouteTasksEventResponse::new(routed.clone())))
@@ -221,7 +215,7 @@ impl Coordinator {
     }
 }
 
-/// The address that stands for this node itself. Nobody connects to it.
+/// The address that represents this node itself. No connection is made to it.
 fn own_url() -> Option<Url> {
     Url::parse("http://own.invalid").ok()
 }
@@ -269,9 +263,8 @@ impl Distribution for Coordinator {
         let refused = at(Stage::Refused);
         let blamed = match at(Stage::Failed) {
             failed if !failed.is_empty() => failed,
-            // What one user has used up takes no node from others.
+            // One user's exhausted limit takes no node from others.
             _ if is_own || !refused.is_empty() => Vec::new(),
-            // Whoever has not ended.
             _ => at(Stage::Running),
         };
         let now = Instant::now();

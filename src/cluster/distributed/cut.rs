@@ -50,7 +50,6 @@ pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn Divis
 
 pub(super) struct Cut {
     pub(super) scans: Vec<Arc<dyn ExecutionPlan>>,
-    /// The nodes, in the same order.
     pub(super) tasks: Arc<Tasks>,
     /// Where the part of the node that answers runs.
     pub(super) own: Runner,
@@ -63,7 +62,7 @@ impl Cut {
             return self.rows(scan);
         }
         if plan.is::<FieldScan>() {
-            // Whoever looks at these rows looks at each for itself.
+            // The operators above these rows look at each row separately.
             return Ok(Arc::new(CoalescePartitionsExec::new(self.gathered(self.leaf(plan)?, None)?)));
         }
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
@@ -86,11 +85,11 @@ impl Cut {
         })
     }
 
-    /// Each counts its own, or finds the first of its groups. What puts their parts together is above already, if the
-    /// planner made two steps of it.
+    /// Each counts its own, or finds the first of its groups. The planner may have put the final step above already.
     fn aggregate(&self, aggregate: &AggregateExec) -> Result<Arc<dyn ExecutionPlan>> {
         let aggregated = |mode, groups, input| {
-            let (functions, filters) = (aggregate.aggr_expr().to_vec(), aggregate.filter_expr().to_vec());
+            let functions = aggregate.aggr_expr().to_vec();
+            let filters = aggregate.filter_expr().to_vec();
             AggregateExec::try_new(mode, groups, functions, filters, input, aggregate.input_schema())
         };
         let groups = aggregate.group_expr();
@@ -112,8 +111,8 @@ impl Cut {
     /// Each gives what its scan does, in the order of positions.
     fn rows(&self, scan: &VersionScan) -> Result<Arc<dyn ExecutionPlan>> {
         let leaf = self.leaf(&(Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>))?;
-        let (schema, fetch) = (scan.schema(), scan.most());
-        let Ok(position) = schema.index_of(POSITION) else {
+        let fetch = scan.most();
+        let Ok(position) = scan.schema().index_of(POSITION) else {
             // Only how many there are counts, or what is above sorts by keys that end with the position.
             let gathered = CoalescePartitionsExec::new(self.gathered(leaf, None)?).with_fetch(fetch);
             return Ok(Arc::new(gathered));

@@ -1,9 +1,8 @@
-//! The end of what a node gives, so that nothing that was cut looks whole.
+//! The end marker of a node's rows, so that no truncated stream looks complete.
 //!
-//! HTTP/2 and gRPC tell a stream that was cut on the way. They do not tell one that a node itself ended too early:
-//! where the thread panics that encodes its batches, or the process ends, the library ends the stream as it ends any
-//! other. So the last row of a node says that it is the last, and how many were before it. For this, each batch has one
-//! column more, which is null in all other rows. Compressed, that is next to nothing.
+//! HTTP/2 and gRPC report a stream that was cut on the way, but not one that a node itself ended too early: if the
+//! thread that encodes its batches panics, the library ends the stream as any other. So the last row of a node says how
+//! many rows were before it, in an additional column that is null in all other rows.
 
 use std::sync::Arc;
 
@@ -36,7 +35,6 @@ pub(super) fn last(rows: u64, with_end: &SchemaRef) -> Result<RecordBatch> {
 }
 
 pub(super) struct Ending {
-    /// Of the rows, without the end.
     schema: SchemaRef,
     pub(super) node: String,
     rows: u64,
@@ -95,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_as_they_were_made_and_missing_ones_are_noticed() {
+    fn rows_are_unchanged_and_missing_rows_are_an_error() {
         let schema = with_end(&rows(&[]).schema());
         let given = |positions: &[u64]| not_last(&rows(positions), &schema).expect("a batch");
         let end = |rows| last(rows, &schema).expect("a row");
         let whole = gathered(&[given(&[1, 2]), given(&[]), given(&[7]), end(3)]).expect("whole");
         assert_eq!(whole, [rows(&[1, 2]), rows(&[]), rows(&[7])]);
         assert_eq!(gathered(&[end(0)]).expect("whole"), []);
-        let cut = [
+        let truncated = [
             vec![],
             vec![given(&[1, 2])],
             vec![given(&[1, 2]), given(&[7])],
@@ -113,21 +111,8 @@ mod tests {
             vec![rows(&[1, 2])],
             vec![RecordBatch::new_empty(Arc::new(Schema::empty()))],
         ];
-        for batches in cut {
+        for batches in truncated {
             assert!(gathered(&batches).is_err(), "{batches:?}");
         }
-    }
-
-    #[test]
-    fn rows_without_columns_are_counted() {
-        let options = RecordBatchOptions::new().with_row_count(Some(5));
-        let five = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options).expect("a batch");
-        let schema = with_end(&five.schema());
-        let mut ending = Ending::new(five.schema(), "n1".to_owned());
-        let given = ending.rows(&not_last(&five, &schema).expect("a batch")).expect("rows").expect("not the last");
-        assert_eq!(given.num_rows(), 5);
-        assert!(ending.end().is_err());
-        assert!(ending.rows(&last(5, &schema).expect("a row")).expect("the last").is_none());
-        assert!(ending.end().is_ok());
     }
 }

@@ -19,7 +19,6 @@ use strata_query::operator::{Input, Operator};
 
 use super::ending::Ending;
 
-/// How far the task of a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Running,
@@ -35,7 +34,6 @@ pub(super) struct TaskProgress {
     pub(super) given: NodeUse,
     rows: AtomicU64,
     bytes: AtomicU64,
-    /// How it has ended.
     end: OnceLock<Stage>,
 }
 
@@ -45,7 +43,6 @@ impl TaskProgress {
     }
 
     fn set_end(&self, end: Stage) {
-        // It ends once.
         let _ = self.end.set(end);
     }
 
@@ -125,7 +122,8 @@ impl Operator for Gather {
         let given = Given { batches, ending, ascending: self.ascending, last: None };
         let tasks = self.tasks.clone();
         let checked = futures::stream::try_unfold(given, move |mut given| {
-            let (tasks, measured) = (tasks.clone(), measured.clone());
+            let tasks = tasks.clone();
+            let measured = measured.clone();
             async move {
                 let task = &tasks.0[partition];
                 let batch = given.next().await;
@@ -152,12 +150,10 @@ struct Given {
     batches: SendableRecordBatchStream,
     ending: Ending,
     ascending: Option<usize>,
-    /// The last position so far.
     last: Option<u64>,
 }
 
 impl Given {
-    /// The next rows; `None` when all have come.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let Some(batch) = self.batches.next().await else { return self.ending.end().map(|()| None) };

@@ -1,12 +1,10 @@
-//! Large queries of one node that others help with, on DataFusion's own distribution. A thin layer: all that knows the
-//! library `datafusion-distributed` is here.
+//! Large queries of one node that others help with. All that knows the library `datafusion-distributed` is here.
 //!
 //! 1. A query that has to read more than `cluster.distribute_bytes` which are not cached is cut into tasks, one for
 //!    each node: a row group belongs to nodes by rendezvous hashing ([`crate::affinity`]).
-//! 2. `cut` places the boundary between the nodes and the one that answers. The library would place none in plans of
-//!    one partition.
+//! 2. `cut` places the boundary between the nodes and the one that answers.
 //! 3. Each node opens the file and scans its row groups, within its own permits, memory and time.
-//! 4. The node that answers merges what they give, by columns: neither the order of batches nor that of tasks counts.
+//! 4. The node that answers merges the rows by columns: neither the order of batches nor that of tasks counts.
 //! 5. If anything fails, the query runs again without the others (`query::distribute`).
 
 mod channels;

@@ -106,7 +106,9 @@ impl ExecutionPlan for PartScan {
     strata_query::leaf!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (described, files, threads) = (self.described.clone(), self.files.clone(), self.threads);
+        let described = self.described.clone();
+        let files = self.files.clone();
+        let threads = self.threads;
         let opened = async move { described.open(&files, threads).await?.execute(partition, context) };
         let batches = futures::stream::once(opened).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))

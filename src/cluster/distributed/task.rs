@@ -1,9 +1,8 @@
 //! What a node does for a query, as the operator at the head of its part: it runs what is below on the threads of
 //! heavy queries, so that those that serve connections answer pings, whatever queries do.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -14,16 +13,19 @@ use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
+use strata_limits::{FairLimit, Principal, Shares};
+use strata_query::Engine;
 use strata_query::operator::{Above, Input, Operator};
-use strata_query::{Engine, Tenant};
 use strata_runtime::metrics::metrics;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ending;
 
-/// Batches that are ready before they are asked for.
 const AHEAD: usize = 2;
+
+/// How long the task of another node waits for a permit. The query runs without this node then.
+const PERMIT_WAIT: Duration = Duration::from_secs(2);
 
 /// The operator. It has one partition, and gives the rows of what is below and their end.
 pub(super) type NodeTask = Above<Runner>;
@@ -34,7 +36,7 @@ pub(super) struct Runner {
     /// Whether it is part of a diff, which may take longer than a query.
     pub(super) is_of_diff: bool,
     /// For another node: the permits, and the tenant there. A task of this node's own query has that query's permit.
-    pub(super) permits: Option<(TaskPermits, Option<Tenant>)>,
+    pub(super) permits: Option<(FairLimit, Principal)>,
 }
 
 impl fmt::Debug for Runner {
@@ -62,7 +64,8 @@ impl Operator for Runner {
             return internal_err!("a task has only one partition");
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (input, runner) = (plan.clone(), self.clone());
+        let input = plan.clone();
+        let runner = self.clone();
         let running = self.engine.spawn(async move {
             let mut counted = runner.permits.is_some().then(|| Counted("stopped"));
             let outcome = runner.run(input, context, sender).await;
@@ -85,7 +88,6 @@ impl Operator for Runner {
                         let so_far = rows + batch.num_rows() as u64;
                         Ok(Some((ending::not_last(&batch, &given)?, Some((receiver, running, so_far)))))
                     }
-                    // It has ended. Only it tells whether these were all.
                     None => match ended(running).await {
                         Some(error) => Err(error),
                         None => Ok(Some((ending::last(rows, &given)?, None))),
@@ -97,7 +99,6 @@ impl Operator for Runner {
     }
 }
 
-/// What a task has failed with that has ended.
 async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> Option<DataFusionError> {
     match running.await {
         Ok(Ok(())) => None,
@@ -109,7 +110,6 @@ async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> 
     }
 }
 
-/// Why a task gives less than all.
 enum Failure {
     Busy,
     Other(DataFusionError),
@@ -123,14 +123,16 @@ impl Runner {
         sender: mpsc::Sender<RecordBatch>,
     ) -> std::result::Result<(), Failure> {
         let _permit = match &self.permits {
-            Some((permits, tenant)) => Some(permits.acquire(*tenant).await.ok_or(Failure::Busy)?),
+            Some((permits, principal)) => {
+                let permit = permits.acquire_unbounded(*principal, 1);
+                Some(tokio::time::timeout(PERMIT_WAIT, permit).await.map_err(|_| Failure::Busy)?)
+            }
             None => None,
         };
         let limit = if self.is_of_diff { self.engine.diff_timeout() } else { self.engine.timeout() };
         let work = async move {
             let mut batches = input.execute(0, context)?;
             while let Some(batch) = batches.next().await {
-                // Whoever asked may have enough.
                 if sender.send(batch?).await.is_err() {
                     break;
                 }
@@ -146,7 +148,7 @@ impl Runner {
     }
 }
 
-/// Counts a task when it ends in whatever way.
+/// Counts a task when it ends, also by an error or when it is dropped.
 struct Counted(&'static str);
 
 impl Drop for Counted {
@@ -155,80 +157,24 @@ impl Drop for Counted {
     }
 }
 
-/// How many tasks of other nodes run at once on this one, and how many of them for one tenant.
-#[derive(Clone, Debug)]
-pub(super) struct TaskPermits {
-    all: Arc<Semaphore>,
-    each: usize,
-    wait: Duration,
-    tenants: Arc<Mutex<HashMap<Option<Tenant>, Arc<Semaphore>>>>,
-}
-
-#[derive(Debug)]
-pub(super) struct TaskPermit {
-    _of_tenant: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
-
-impl TaskPermits {
-    /// So many tasks at once. One tenant may have half of them, and at least one. A task waits for so long.
-    pub(super) fn new(tasks: usize, wait: Duration) -> TaskPermits {
-        let tasks = tasks.clamp(1, Semaphore::MAX_PERMITS);
-        TaskPermits { all: Arc::new(Semaphore::new(tasks)), each: tasks.div_ceil(2), wait, tenants: Arc::default() }
-    }
-
-    pub(super) async fn acquire(&self, tenant: Option<Tenant>) -> Option<TaskPermit> {
-        let of_tenant = self.of(tenant);
-        let acquired = async {
-            // A tenant that has its share waits for itself, and holds nobody up.
-            let of_tenant = of_tenant.acquire_owned().await.ok()?;
-            let of_all = self.all.clone().acquire_owned().await.ok()?;
-            Some(TaskPermit { _of_tenant: of_tenant, _of_all: of_all })
-        };
-        tokio::time::timeout(self.wait, acquired).await.ok()?
-    }
-
-    fn of(&self, tenant: Option<Tenant>) -> Arc<Semaphore> {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone();
-        // Nobody else holds or waits for those of tenants that have none.
-        tenants.retain(|other, permits| *other == tenant || Arc::strong_count(permits) > 1);
-        found
-    }
+/// Permits for the tasks of other nodes: so many at once. One tenant can have half of them, and at least one.
+pub(super) fn task_permits(tasks: usize) -> FairLimit {
+    let shares = Shares::new(tasks.max(1) as u64, 100, 0);
+    FairLimit::quota(Shares { principal_units: shares.units.div_ceil(2), queue: usize::MAX, ..shares })
 }
 
 #[cfg(test)]
 mod tests {
+    use strata_query::Tenant;
+
     use super::*;
 
-    const WAIT: Duration = Duration::from_millis(10);
-
-    fn tenant(key: u64) -> Option<Tenant> {
-        Some(Tenant { key, anonymous: false })
-    }
-
-    #[tokio::test]
-    async fn one_tenant_leaves_room_for_others() {
-        let permits = TaskPermits::new(4, WAIT);
-        let held = [permits.acquire(tenant(1)).await, permits.acquire(tenant(1)).await];
-        assert!(held.iter().all(Option::is_some));
-        assert!(permits.acquire(tenant(1)).await.is_none(), "it has its share");
-        let other = permits.acquire(tenant(2)).await;
-        assert!(other.is_some());
-        drop(held);
-        assert!(permits.acquire(tenant(1)).await.is_some());
-    }
-
-    #[tokio::test]
-    async fn no_more_run_than_may() {
-        let permits = TaskPermits::new(3, WAIT);
-        let mut held = Vec::new();
-        for key in 0..3 {
-            held.push(permits.acquire(tenant(key)).await.expect("a permit"));
-        }
-        assert!(permits.acquire(tenant(3)).await.is_none());
-        held.pop();
-        assert!(permits.acquire(tenant(3)).await.is_some());
-        assert!(permits.tenants.lock().expect("unpoisoned").len() <= 3, "those that have none are forgotten");
+    #[test]
+    fn task_permits_half_is_for_one_tenant() {
+        let permits = task_permits(4);
+        let tenant = |key| Principal::Hashed(Tenant { key, anonymous: false });
+        let held = [permits.try_acquire(tenant(1), 1), permits.try_acquire(tenant(1), 1)];
+        assert!(held.iter().all(Result::is_ok) && permits.try_acquire(tenant(1), 1).is_err());
+        assert!(permits.try_acquire(tenant(2), 1).is_ok());
     }
 }

@@ -17,6 +17,7 @@ use datafusion_distributed::{
     WorkerSessionBuilder,
 };
 use http::{HeaderMap, HeaderValue, Request};
+use strata_limits::{FairLimit, Principal};
 use strata_query::engine::WeakEngine;
 use strata_query::fields::scan::FieldScan;
 use strata_query::scan::version_scan::VersionScan;
@@ -35,7 +36,7 @@ use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
 use super::connections::{self, NODE_BOUNDS};
 use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartCodec, PartScan};
-use super::task::{NodeTask, Runner, TaskPermits};
+use super::task::{NodeTask, Runner};
 use crate::tls::NodeTls;
 
 /// Most bytes of the plan of a task: a request is shorter, and a file has fewer row groups.
@@ -48,7 +49,7 @@ const STREAMS: u32 = 1_024;
 pub(super) struct Sessions {
     pub(super) engine: WeakEngine,
     pub(super) files: Files,
-    pub(super) permits: TaskPermits,
+    pub(super) permits: FairLimit,
 }
 
 impl Sessions {
@@ -77,7 +78,8 @@ impl WorkerSessionBuilder for Sessions {
         let engine = self.engine_of(tenant)?;
         let config = engine.settings(builder.config().take().unwrap_or_default());
         let runtime = engine.context().runtime_env();
-        let runner = Runner { is_of_diff: false, permits: Some((self.permits.clone(), tenant)), engine };
+        let principal = tenant.map_or(Principal::Operator, Principal::Hashed);
+        let runner = Runner { is_of_diff: false, permits: Some((self.permits.clone(), principal)), engine };
         let session = builder
             .with_config(config)
             .with_runtime_env(runtime)
@@ -137,7 +139,8 @@ pub(super) async fn serve(
     let guarded = move |inner: Routes| {
         let guard = guard.clone();
         service_fn(move |request: Request<Body>| {
-            let (checked, inner) = (guard.check(&request), inner.clone());
+            let checked = guard.check(&request);
+            let inner = inner.clone();
             async move {
                 match checked {
                     Ok(()) => inner.oneshot(request).await,
@@ -179,26 +182,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_that_no_node_sends_are_refused() {
-        let config = SessionConfig::new();
+    fn plan_that_no_node_sends_is_refused() {
+        let session_config = &SessionConfig::new();
         let schema = Arc::new(Schema::empty());
         let plans: [Arc<dyn ExecutionPlan>; 2] =
             [Arc::new(EmptyExec::new(schema.clone())), Arc::new(PlaceholderRowExec::new(schema))];
         for plan in plans {
-            let refused = only_parts(WorkerPlanRewriteEvent { plan, session_config: &config });
+            let refused = only_parts(WorkerPlanRewriteEvent { plan, session_config });
             assert!(refused.is_err_and(|error| error.to_string().contains("not part of a query")));
         }
     }
 
     #[test]
-    fn a_tenant_is_told_in_a_header() {
-        for tenant in [None, Some(Tenant { key: u64::MAX, anonymous: true }), Some(Tenant { key: 0, anonymous: false })]
-        {
-            assert_eq!(tenant_of(&tenant_headers(tenant)).expect("told"), tenant);
+    fn tenant_header_is_read_as_written() {
+        let user = Tenant { key: 0, anonymous: false };
+        for tenant in [None, Some(user), Some(Tenant { key: u64::MAX, anonymous: true })] {
+            assert_eq!(tenant_of(&tenant_headers(tenant)).expect("a tenant"), tenant);
         }
         for text in ["", "7", "7 nobody", "-7 user", "user 7"] {
-            let headers =
-                HeaderMap::from_iter([(http::HeaderName::from_static(TENANT_HEADER), HeaderValue::from_static(text))]);
+            let mut headers = HeaderMap::new();
+            headers.insert(TENANT_HEADER, HeaderValue::from_static(text));
             assert!(tenant_of(&headers).is_err(), "{text:?}");
         }
     }

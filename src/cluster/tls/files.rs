@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat};
@@ -22,41 +22,29 @@ use strata_config::Cluster;
 
 const FILE_BYTES: u64 = 1 << 20;
 
-const CERTIFICATE: &str = "cluster.tls_certificate";
-const KEY: &str = "cluster.tls_key";
-const CA: &str = "cluster.tls_ca";
+const SETTINGS: [&str; 3] = ["cluster.tls_certificate", "cluster.tls_key", "cluster.tls_ca"];
+
+const CERTIFICATE: usize = 0;
+const KEY: usize = 1;
+const CA: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("`{setting}`: {} cannot be read", path.display())]
     Read { setting: &'static str, path: PathBuf, source: io::Error },
     #[error("`{setting}`: {} {reason}", path.display())]
-    File {
-        setting: &'static str,
-        path: PathBuf,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
-    /// The library takes nothing of all this.
+    File { setting: &'static str, path: PathBuf, reason: String },
     #[error("failed to configure TLS between nodes")]
     Library(#[from] Error),
 }
 
-/// Where certificates and key are, and what for.
 pub(super) struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
-    ca: PathBuf,
+    paths: [PathBuf; 3],
     /// The host at which other servers connect to this one, if they do.
     host: Option<String>,
 }
 
-#[derive(PartialEq, Eq)]
-pub(super) struct Contents {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-    ca: Vec<u8>,
-}
+pub(super) type Contents = [Vec<u8>; 3];
 
 pub(super) struct TlsConfigs {
     pub(super) server: Arc<ServerConfig>,
@@ -66,49 +54,37 @@ pub(super) struct TlsConfigs {
 }
 
 impl Files {
-    pub(super) fn of(cluster: &Cluster) -> Option<Files> {
+    pub(super) fn new(cluster: &Cluster) -> Option<Files> {
         let address = cluster.internal_address.as_ref().and_then(|address| address.as_str().rsplit_once(':'));
         let host = address.map(|(host, _)| host.trim_matches(['[', ']']));
-        Some(Files {
-            certificate: cluster.tls_certificate.clone()?,
-            key: cluster.tls_key.clone()?,
-            ca: cluster.tls_ca.clone()?,
-            host: host.map(str::to_owned),
-        })
+        let paths = [cluster.tls_certificate.clone()?, cluster.tls_key.clone()?, cluster.tls_ca.clone()?];
+        Some(Files { paths, host: host.map(str::to_owned) })
     }
 
     pub(super) fn read(&self) -> Result<Contents, TlsError> {
-        Ok(Contents { certificate: self.read_one(CERTIFICATE)?, key: self.read_one(KEY)?, ca: self.read_one(CA)? })
+        Ok([self.read_one(CERTIFICATE)?, self.read_one(KEY)?, self.read_one(CA)?])
     }
 
-    fn read_one(&self, setting: &'static str) -> Result<Vec<u8>, TlsError> {
-        let (path, mut bytes) = (self.path(setting), Vec::new());
-        let read = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes));
+    fn read_one(&self, file: usize) -> Result<Vec<u8>, TlsError> {
+        let path = &self.paths[file];
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|opened| opened.take(FILE_BYTES).read_to_end(&mut bytes));
         match read {
-            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(setting, "is too large (1 MiB or more)")),
+            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(file, "is too large (1 MiB or more)")),
             Ok(_) => Ok(bytes),
-            Err(source) => Err(TlsError::Read { setting, path: path.to_owned(), source }),
+            Err(source) => Err(TlsError::Read { setting: SETTINGS[file], path: path.clone(), source }),
         }
     }
 
-    fn path(&self, setting: &'static str) -> &Path {
-        match setting {
-            CERTIFICATE => &self.certificate,
-            KEY => &self.key,
-            _ => &self.ca,
-        }
+    fn wrong(&self, file: usize, reason: impl Into<String>) -> TlsError {
+        TlsError::File { setting: SETTINGS[file], path: self.paths[file].clone(), reason: reason.into() }
     }
 
-    fn wrong(&self, setting: &'static str, reason: impl Into<String>) -> TlsError {
-        TlsError::File { setting, path: self.path(setting).to_owned(), reason: reason.into() }
-    }
-
-    /// Makes connections possible with what the files hold.
     pub(super) fn check(&self, contents: &Contents, now: UnixTime) -> Result<TlsConfigs, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = self.certificates(CERTIFICATE, &contents.certificate)?;
-        let roots = Arc::new(self.roots(&contents.ca, &provider, now)?);
-        let resolver = Arc::new(SingleCertAndKey::from(self.certified(&chain, &contents.key, &provider)?));
+        let chain = self.certificates(CERTIFICATE, &contents[CERTIFICATE])?;
+        let roots = Arc::new(self.roots(&contents[CA], &provider, now)?);
+        let resolver = Arc::new(SingleCertAndKey::from(self.certified(&chain, &contents[KEY], &provider)?));
 
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let clients = clients.map_err(|error| Error::General(error.to_string()))?;
@@ -126,7 +102,8 @@ impl Files {
         let server = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
         let mut server = server.with_client_cert_verifier(clients).with_cert_resolver(resolver.clone());
         server.alpn_protocols = vec![b"h2".to_vec()];
-        (server.send_tls13_tickets, server.session_storage) = (0, Arc::new(NoServerSessionStorage {}));
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
         let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
         let mut client = client.with_webpki_verifier(servers).with_client_cert_resolver(resolver);
         client.alpn_protocols = vec![b"h2".to_vec()];
@@ -146,16 +123,16 @@ impl Files {
         }
     }
 
-    fn certificates(&self, setting: &'static str, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    fn certificates(&self, file: usize, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => Err(self.wrong(setting, "contains no PEM certificate (-----BEGIN CERTIFICATE-----)")),
-            Err(error) => Err(self.wrong(setting, not_pem(&error))),
+            Ok(_) => Err(self.wrong(file, "contains no PEM certificate (-----BEGIN CERTIFICATE-----)")),
+            Err(error) => Err(self.wrong(file, not_pem(&error))),
         }
     }
 
-    /// Who may sign. One that has expired may not, but must not keep those beside it from it.
+    /// The certificates that may sign. An expired one is left out, and does not affect the others.
     fn roots(&self, contents: &[u8], provider: &CryptoProvider, now: UnixTime) -> Result<RootCertStore, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates(CA, contents)? {
@@ -186,7 +163,7 @@ impl Files {
         })?;
         CertifiedKey::from_der(chain.to_vec(), key, provider).map_err(|error| match error {
             Error::InconsistentKeys(_) => {
-                self.wrong(KEY, format!("does not match the certificate in {}", self.certificate.display()))
+                self.wrong(KEY, format!("does not match the certificate in {}", self.paths[CERTIFICATE].display()))
             }
             Error::InvalidCertificate(_) => self.refused(&error),
             error => {
@@ -206,8 +183,8 @@ impl Files {
                 format!("is not valid before {}; check the clock of this machine", date(not_before.as_secs()))
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                let signed = "is not signed by a certificate in";
-                format!("{signed} {} ({CA}), directly or through intermediate certificates", self.ca.display())
+                let ca = format!("{} ({})", self.paths[CA].display(), SETTINGS[CA]);
+                format!("is not signed by a certificate in {ca}, directly or through intermediate certificates")
             }
             CertificateError::NotValidForNameContext { presented, .. } => {
                 // As `IpAddress(10.0.0.7)` and `DnsName("a")`.

@@ -5,26 +5,46 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper_util::client::legacy;
 use reqwest::ClientBuilder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use strata_limits::{FairLimit, Principal, Shares};
 use strata_types::causes::chain;
+use strata_types::ids::UserId;
 use url::{Host, Url};
 
 use super::address::AddressPolicy;
-use super::look_ups::{LookUpLimits, LookUps};
 use super::resolver::{LookUp, Resolver};
 use super::tls;
-use super::url::{AddressError, check_literal, check_scheme};
+use super::url::{AddressError, check_scheme};
+
+/// Limits of the lookups of names. A user whose names do not resolve delays only the user's own lookups.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUpLimits {
+    /// At the same time, in total (`net.look_ups`).
+    pub at_once: usize,
+    /// At the same time, for one user (`net.user_look_ups`).
+    pub at_once_for_one: usize,
+    /// For one lookup, including the wait for its permit (`net.look_up_timeout_s`).
+    pub timeout: Duration,
+}
+
+impl Default for LookUpLimits {
+    fn default() -> Self {
+        LookUpLimits { at_once: 256, at_once_for_one: 16, timeout: Duration::from_secs(5) }
+    }
+}
 
 /// Outgoing requests: a policy and a resolver, perhaps for one user. Clones share the resolver and its limits.
 #[derive(Clone)]
 pub struct Outgoing {
     policy: AddressPolicy,
     look_up: Arc<dyn LookUp>,
-    look_ups: Arc<LookUps>,
-    user: Option<u64>,
+    permits: FairLimit,
+    timeout: Duration,
+    principal: Principal,
 }
 
 impl fmt::Debug for Outgoing {
@@ -36,23 +56,27 @@ impl fmt::Debug for Outgoing {
 impl Outgoing {
     /// Requests within `policy`, names resolved by the system's configuration.
     pub fn new(policy: AddressPolicy) -> Self {
-        Self::with_look_up(policy, Resolver::default())
+        Self::with_look_up(policy, Resolver::new(&[]))
     }
 
-    /// Requests within `policy`, names resolved by `look_up`.
     pub fn with_look_up(policy: AddressPolicy, look_up: impl LookUp + 'static) -> Self {
-        let look_ups = LookUps::new(LookUpLimits::default());
-        Self { policy, look_up: Arc::new(look_up), look_ups, user: None }
+        let permits = FairLimit::quota(Shares::new(0, 100, 0));
+        let principal = Principal::Operator;
+        let outgoing = Self { policy, look_up: Arc::new(look_up), permits, timeout: Duration::ZERO, principal };
+        outgoing.with_limits(LookUpLimits::default())
     }
 
-    /// The same with other limits of look-ups, with a new count.
+    /// The same with other limits of lookups, with a new count.
     pub fn with_limits(self, limits: LookUpLimits) -> Self {
-        Self { look_ups: LookUps::new(limits), ..self }
+        let LookUpLimits { at_once, at_once_for_one, timeout } = limits;
+        let shares = Shares::new(at_once as u64, 100, 0);
+        let shares = Shares { principal_units: at_once_for_one as u64, queue: usize::MAX, ..shares };
+        Self { permits: FairLimit::quota(shares), timeout, ..self }
     }
 
-    /// The same for a user, whose look-ups are counted together.
+    /// The same for a user, whose lookups are counted together.
     pub fn for_user(&self, user: u64) -> Self {
-        Self { user: Some(user), ..self.clone() }
+        Self { principal: Principal::User(UserId::new(user)), ..self.clone() }
     }
 
     /// Whether a URL may be registered. A name needs only one address that may be contacted, because the service
@@ -68,7 +92,13 @@ impl Outgoing {
     /// before each request of a client, also for redirects, because an address in a URL never reaches the resolver.
     pub fn check_literal(&self, url: &Url) -> Result<(), AddressError> {
         check_scheme(url)?;
-        check_literal(&self.policy, url)
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            Some(Host::Domain(_)) | None => return Ok(()),
+        };
+        let host = || url.host_str().unwrap_or_default().to_owned();
+        self.policy.check(address).map_err(|kind| AddressError::Refused { host: host(), verb: "is", kind })
     }
 
     /// A client that resolves names only to permitted addresses, uses no proxy, follows no redirect, keeps no
@@ -93,7 +123,7 @@ impl Outgoing {
             // The answer of a name server does not count.
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
-            self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(NameError)?
+            self.resolve(name).await.map_err(NameError)?
         };
         let mut refused = None;
         let mut permitted = Vec::with_capacity(found.len());
@@ -112,6 +142,17 @@ impl Outgoing {
             }
             _ => Ok(permitted),
         }
+    }
+
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let found = async {
+            let _permit = self.permits.acquire_unbounded(self.principal, 1).await;
+            self.look_up.look_up(name).await
+        };
+        tokio::time::timeout(self.timeout, found).await.unwrap_or_else(|_| {
+            let late = format!("the name did not resolve within {} s", self.timeout.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, late))
+        })
     }
 }
 

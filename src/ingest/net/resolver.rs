@@ -1,9 +1,6 @@
-//! Resolves host names to addresses. This process asks the name servers itself.
-//!
-//! The system's `getaddrinfo` blocks a thread while name servers are silent. Threads that may block are few and shared
-//! by all. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name servers and
-//! search domains of `/etc/resolv.conf`, read at start) or by the operator's name servers. Other sources of names
-//! (`nsswitch.conf`) are not asked.
+//! Resolves host names to addresses, asynchronously: the system's `getaddrinfo` blocks a thread while name servers are
+//! silent. The hosts file, name servers and search domains are those of the system (`/etc/hosts`, `/etc/resolv.conf`),
+//! or the operator's name servers. Other sources of names (`nsswitch.conf`) are not asked.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,10 +15,9 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 
-/// Most answers that are kept, each for as long as its server says.
+/// Most answers that are cached, each for as long as its server says.
 const CACHED_ANSWERS: u64 = 256;
 
-/// No answer is kept for longer.
 const CACHED_FOR: Duration = Duration::from_secs(300);
 
 /// How long one question to one name server may take. It is asked twice.
@@ -72,12 +68,6 @@ impl Resolver {
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let inner = builder.with_options(options).build().map_err(|error| error.to_string());
         Resolver { inner }
-    }
-}
-
-impl Default for Resolver {
-    fn default() -> Self {
-        Resolver::new(&[])
     }
 }
 

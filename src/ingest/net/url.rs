@@ -1,16 +1,11 @@
 //! URLs to which requests may be sent.
 
-use std::net::IpAddr;
-
 use strata_types::limits;
-use url::{Host, Url};
-
-use super::address::AddressPolicy;
+use url::Url;
 
 /// A URL to which no request may be sent. The texts show neither user name, password nor query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is not a URL, or not a complete one.
     #[error("it is not a URL: {reason}; valid: an http or https URL, such as https://example.org/data.json")]
     NotUrl { reason: String },
     #[error("the scheme {scheme}: is not supported; valid: http: and https:")]
@@ -44,7 +39,7 @@ pub fn parse_http_url(text: &str) -> Result<Url, AddressError> {
 /// it is written where it has none of them. What is no URL, such as `push`, stays.
 pub fn without_credentials(text: &str, keeps_query: bool) -> String {
     let Ok(mut url) = Url::parse(text) else {
-        // Nobody knows where it has what.
+        // Its parts cannot be told apart.
         return text.split_once("://").map_or(text, |(scheme, _)| scheme).to_owned();
     };
     let has_query = !keeps_query && url.query().is_some();
@@ -64,43 +59,5 @@ pub(super) fn check_scheme(url: &Url) -> Result<(), AddressError> {
     match url.scheme() {
         "http" | "https" => Ok(()),
         scheme => Err(AddressError::Scheme { scheme: scheme.to_owned() }),
-    }
-}
-
-/// Refuses a URL whose host is written as an address that must not be contacted; names pass.
-pub(super) fn check_literal(policy: &AddressPolicy, url: &Url) -> Result<(), AddressError> {
-    let address = match url.host() {
-        Some(Host::Ipv4(address)) => IpAddr::V4(address),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address),
-        Some(Host::Domain(_)) | None => return Ok(()),
-    };
-    let host = || url.host_str().unwrap_or_default().to_owned();
-    policy.check(address).map_err(|kind| AddressError::Refused { host: host(), verb: "is", kind })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_are_left_out_and_all_else_is_kept() {
-        for (url, shown, shown_with_query) in [
-            ("https://a.test/x?key=s3cret", "https://a.test/x", "https://a.test/x?key=s3cret"),
-            ("https://ada:s3cret@a.test/x", "https://a.test/x", "https://a.test/x"),
-            (
-                "https://s3cret@a.test:8080/x?s3cret#part",
-                "https://a.test:8080/x#part",
-                "https://a.test:8080/x?s3cret#part",
-            ),
-            ("https://A.test/a%2fb", "https://A.test/a%2fb", "https://A.test/a%2fb"),
-            ("https://a.test", "https://a.test", "https://a.test"),
-            ("store:///incoming/a.json", "store:///incoming/a.json", "store:///incoming/a.json"),
-            ("s3://bucket/key", "s3://bucket/key", "s3://bucket/key"),
-            ("push", "push", "push"),
-            ("https://ada:s3cret@[/x?s3cret", "https", "https"),
-        ] {
-            assert_eq!(without_credentials(url, false), shown, "{url}");
-            assert_eq!(without_credentials(url, true), shown_with_query, "{url}");
-        }
     }
 }

@@ -86,7 +86,6 @@ pub(super) fn unpack(
     Ok(unpacked)
 }
 
-/// The bytes that a block becomes.
 fn lz4_block(packed: &[u8], out: &mut [u8]) -> Option<usize> {
     lz4_flex::block::decompress_into(packed, out).ok()
 }

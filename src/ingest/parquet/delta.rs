@@ -88,7 +88,6 @@ struct Lengths<'a> {
     per_mini: u64,
     left: usize,
     value: i64,
-    /// The first one stands before all blocks.
     is_first: bool,
     least: i64,
     /// Where the widths of the block's miniblocks that are to come stand.
@@ -127,7 +126,6 @@ impl<'a> Lengths<'a> {
         })
     }
 
-    /// The next length; `None` behind the last one.
     fn next(&mut self) -> Result<Option<u32>, DeltaError> {
         if self.left == 0 {
             return Ok(None);
@@ -164,7 +162,6 @@ impl<'a> Lengths<'a> {
         Ok(())
     }
 
-    /// All of them together, and the bytes that they take.
     fn sum(mut self) -> Result<(u64, usize), DeltaError> {
         let mut sum = 0;
         while let Some(length) = self.next()? {

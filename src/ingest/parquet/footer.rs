@@ -1,9 +1,9 @@
 //! Checks a Parquet file's footer before a reader builds it. The announced bytes must be there. The depth of the
 //! schema, the number of columns and row groups, and the memory of their records must be within bounds.
 //!
-//! The reader gets only the fields that decoding needs. Statistics, indexes and fields of other writers cost memory,
-//! and the reader refuses a whole file because of one that it does not expect. For example, Dremio stores a list in the
-//! field that later became the length of a bloom filter.
+//! The reader gets only the fields that decoding needs. Other fields cost memory, and the reader refuses a whole file
+//! because of one that it does not expect. For example, Dremio stores a list in the field of the length of a bloom
+//! filter.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,6 @@ use super::super::error::{SourceError, quoted_name};
 use super::thrift::{Malformed, StructWriter, Walker};
 use super::{damaged, over_memory_limit};
 
-/// The length of the footer, and the magic number after it.
 const TAIL_BYTES: u64 = 8;
 
 /// The deepest schema: an entity nests 128 levels, and a list or a map takes two more groups for each of its own.
@@ -28,9 +27,7 @@ const ELEMENT_BYTES: u64 = 1 << 10;
 const ENCRYPTED: &str = "is encrypted, but strata has no keys: decrypt it before you import it";
 
 pub(super) struct Footer {
-    /// The struct `FileMetaData` with the fields that decoding needs.
     pub(super) metadata: Vec<u8>,
-    /// The memory that its records take in a reader.
     pub(super) memory_bytes: u64,
 }
 
@@ -40,7 +37,6 @@ struct Announced {
     columns: u64,
     chunks: u64,
     too_deep: bool,
-    /// The first encrypted chunk of a row group.
     encrypted_chunk: Option<usize>,
     metadata: StructWriter,
 }
@@ -129,7 +125,6 @@ fn announced(footer: &[u8]) -> Result<Announced, Malformed> {
                         open.push(children);
                         found.too_deep |= open.len() > DEPTH_MAX;
                         if found.too_deep {
-                            // Nothing after it matters.
                             return Err(Malformed);
                         }
                         while open.last() == Some(&0) {

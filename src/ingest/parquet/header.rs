@@ -11,7 +11,7 @@ use super::thrift::{Malformed, Walker};
 
 /// Bytes that are read for a header at first, and at most: statistics in it can hold long texts.
 const FIRST_BYTES: usize = 256;
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageType {
@@ -35,7 +35,6 @@ pub(super) enum PageType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) page_type: PageType,
-    /// Bytes in the file, after the header.
     pub(super) compressed_bytes: u32,
     pub(super) uncompressed_bytes: u32,
     /// Values with nulls, which is levels; in a dictionary, entries.
@@ -59,7 +58,7 @@ pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), S
                 }
                 return Ok((header, taken as u64));
             }
-            Err(Malformed) if length < rest.min(MOST_BYTES) => length = (length * 8).min(rest).min(MOST_BYTES),
+            Err(Malformed) if length < rest.min(MAX_BYTES) => length = (length * 8).min(rest).min(MAX_BYTES),
             Err(Malformed) => return Err(damaged("the header of a page is malformed or longer than 4 MiB")),
         }
     }

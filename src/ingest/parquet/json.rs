@@ -181,7 +181,6 @@ const INVALID: &str = "<invalid>";
 struct QuotedEncoder<'a> {
     formatter: ArrayFormatter<'a>,
     text: String,
-    /// Why a value may have no text.
     reason: &'static str,
     problem: Problem,
 }
@@ -196,8 +195,7 @@ impl Encoder for QuotedEncoder<'_> {
     }
 }
 
-/// Prints INT96 timestamps as arrow-json prints timestamps: 8 bytes with the nanoseconds of the day, and 4 with the
-/// Julian day.
+/// Prints INT96 timestamps: 8 bytes with the nanoseconds of the day, and 4 with the Julian day.
 struct Int96Encoder<'a> {
     values: &'a FixedSizeBinaryArray,
     zone: Option<Tz>,
@@ -255,7 +253,6 @@ impl Encoder for IntervalEncoder<'_> {
 }
 
 fn push_quoted(text: impl fmt::Display, out: &mut Vec<u8>) {
-    // A vector takes all.
     let _ = write!(out, "\"{text}\"");
 }
 

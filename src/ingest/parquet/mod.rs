@@ -2,15 +2,13 @@
 //!
 //! A file of some kilobytes can announce, and become, any number of gigabytes. So no part of it is trusted:
 //!
-//! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups. `schema` chooses the
-//!    types as which columns are read.
-//! 2. `plan` reads the headers of a row group's pages, sums up their decoded sizes, and chooses the rows of a batch.
-//!    The pages that a batch touches and its values stay within `sources.parquet_memory_bytes`. It aims at
-//!    [`BATCH_BYTES`].
+//! 1. `footer` walks over the footer before the library builds it. `schema` chooses the types as which columns are
+//!    read.
+//! 2. `plan` reads the headers of a row group's pages, and chooses the rows of a batch, so that its pages and values
+//!    stay within `sources.parquet_memory_bytes`.
 //! 3. `pages` gives the library one page at a time, unpacked and checked (`header`, `delta`), and counts the bytes
 //!    held.
-//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them.
-//!    `json` prints a batch in slices, which become smaller when rows are long. The size of all text is bounded by the
+//! 4. `json` prints a batch in slices, which become smaller when rows are long. The size of all text is bounded by the
 //!    bytes received (`expansion`).
 //!
 //! No error shows a text of the library. If the library cannot decode a row group, its columns are decoded one by one,
@@ -55,16 +53,13 @@ const SLICE_TEXT_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) struct ParquetDecoder {
     file: Arc<File>,
-    /// The disk that `file` takes, if it is a copy.
     _copy: Option<SpoolCharge>,
     file_bytes: u64,
     metadata: Arc<ParquetMetaData>,
     schema: ReadSchema,
-    /// The memory that decoding pages may take.
     page_memory_bytes: u64,
     row_group: usize,
     batches: Option<Batches>,
-    /// Rows of the current one so far.
     group_rows: u64,
     writer: EntityWriter,
     /// The rest of the current batch, in the slices in which it will be printed.
@@ -73,7 +68,6 @@ pub(super) struct ParquetDecoder {
     text: Vec<u8>,
     text_position: usize,
     rows: u64,
-    rows_total: u64,
     text_total_bytes: u64,
     became: Became,
     /// For a local file: its length, spread evenly over its rows, counts as read.
@@ -123,7 +117,6 @@ impl ParquetDecoder {
             text: Vec::new(),
             text_position: 0,
             rows: 0,
-            rows_total: rows,
             text_total_bytes: 0,
             became: Became { expansion: expansion.clone(), limit_bytes: options.source_limit_bytes, bytes: 0 },
             progress,
@@ -155,7 +148,6 @@ impl ParquetDecoder {
                 Ok(Some(Err(_))) | Err(_) => {
                     let refusal = account.take_refusal();
                     let batch_rows = *batch_rows;
-                    // Frees its memory.
                     self.batches = None;
                     return Err(refusal.unwrap_or_else(|| self.undecodable(self.row_group - 1, batch_rows)));
                 }
@@ -163,8 +155,7 @@ impl ParquetDecoder {
         }
     }
 
-    /// Whether the row group that has ended had the rows that the footer names. If all of its columns end early, the
-    /// library takes that for the end.
+    /// Whether the row group had all of its rows: if all columns end early, the library takes that for the end.
     fn check_row_count(&self) -> Result<(), SourceError> {
         let index = self.row_group - 1;
         let rows = self.group_rows;
@@ -203,10 +194,10 @@ impl ParquetDecoder {
             Ok(columns) => columns,
             Err(error) => return error,
         };
-        for column in self.schema.top_level_columns() {
-            let group = OneRowGroup::new(self, row_group, &columns[column.first_leaf..], batch_rows);
-            let name = quoted_name(&column.name);
-            let reason = match guard(|| group.count_rows(&column.levels)) {
+        for (name, levels) in self.schema.top_level_columns() {
+            let group = OneRowGroup::new(self, row_group, &columns, batch_rows);
+            let name = quoted_name(name);
+            let reason = match guard(|| group.count_rows(&levels)) {
                 Ok(Ok(rows)) if rows == group.num_rows() => continue,
                 Ok(Ok(rows)) => format!(
                     "column {name} has {rows} rows in row group {index}, but the footer says {}",
@@ -262,13 +253,13 @@ impl Decode for ParquetDecoder {
         let rest = &self.text[self.text_position..];
         // The line end after the row: those inside strings are escaped.
         let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-        self.writer.write_json(&rest[..length], place, out)?;
+        self.writer.write_json(&rest[..length], |_| place, out)?;
         self.text_position += length + 1;
         self.text_total_bytes += length as u64;
         check_size(self.text_total_bytes, self.became.limit_bytes)?;
         self.rows += 1;
         if let Some(progress) = &self.progress {
-            let share = self.rows as f64 / self.rows_total.max(1) as f64;
+            let share = self.rows as f64 / self.metadata.file_metadata().num_rows().max(1) as f64;
             progress.set((share * self.file_bytes as f64) as u64);
         }
         Ok(true)
@@ -284,7 +275,6 @@ struct Batches {
 struct OneRowGroup<'a> {
     decoder: &'a ParquetDecoder,
     row_group: &'a RowGroupMetaData,
-    /// The columns that the library reads.
     columns: &'a [Column],
     account: Arc<Account>,
     batch_rows: usize,

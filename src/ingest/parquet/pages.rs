@@ -44,7 +44,6 @@ impl Account {
         Self { limit_bytes, ..Self::default() }
     }
 
-    /// A new batch begins, the one before is gone.
     pub(super) fn begin_batch(&self) {
         self.replaced_bytes.store(0, Ordering::Relaxed);
     }
@@ -87,16 +86,10 @@ impl Account {
 pub(super) struct Column {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// All values, with nulls, as the footer says.
     pub(super) values: u64,
     described: ColumnDescPtr,
     compression: Compression,
-    physical_type: Type,
-    /// Bytes of a value of fixed length.
     pub(super) type_bytes: usize,
-    /// The highest repetition level: 0 where each row has one value.
-    pub(super) repetition_max: i16,
-    definition_max: i16,
     /// Whether a batch copies each text, also those that a dictionary holds once.
     pub(super) copies_strings: bool,
 }
@@ -139,18 +132,20 @@ impl Column {
             start,
             end,
             values: u64::try_from(chunk.num_values()).unwrap_or(0),
-            described: Arc::clone(&described),
+            described,
             compression: chunk.compression(),
-            physical_type: chunk.column_type(),
             type_bytes,
-            repetition_max: described.max_rep_level(),
-            definition_max: described.max_def_level(),
             copies_strings,
         })
     }
 
     pub(super) fn name_in(&self, error: SourceError) -> SourceError {
         in_column(&self.described, error)
+    }
+
+    /// Whether a row can have more than one value.
+    pub(super) fn is_list(&self) -> bool {
+        self.described.max_rep_level() > 0
     }
 
     pub(super) fn value_bytes(&self) -> u64 {
@@ -174,7 +169,6 @@ pub(super) struct Pages {
     account: Arc<Account>,
     batch_rows: usize,
     position: u64,
-    /// The next page, whose header has been read.
     next: Option<Header>,
     page_bytes: u64,
     dictionary_bytes: u64,
@@ -219,7 +213,7 @@ impl Pages {
         self.next = None;
         let start = self.position;
         self.position += u64::from(header.compressed_bytes);
-        // As it lies in the file, and as it becomes.
+        // The compressed and the uncompressed size.
         let both = u64::from(header.compressed_bytes) + u64::from(header.uncompressed_bytes);
         self.account.check(both)?;
         let mut bytes = vec![0; header.compressed_bytes as usize];
@@ -259,7 +253,7 @@ impl Pages {
         if u64::from(header.values) * self.column.type_bytes as u64 > bytes.len() as u64 {
             return Err(damaged("a dictionary has more entries than its bytes can contain"));
         }
-        if self.column.physical_type == Type::BYTE_ARRAY && self.column.copies_strings {
+        if self.column.described.physical_type() == Type::BYTE_ARRAY && self.column.copies_strings {
             self.longest_entry_bytes = longest(&bytes);
         }
         // The entries once more, as values.
@@ -275,18 +269,16 @@ impl Pages {
 
     fn data(&mut self, header: Header, bytes: Vec<u8>, levels_bytes: usize) -> Result<Page, SourceError> {
         let values = u64::from(header.values);
-        let in_batch = match self.column.repetition_max {
-            0 => values.min(self.batch_rows as u64),
-            _ => self.most_values(&header, &bytes).min(values),
-        };
+        let is_list = self.column.is_list();
+        let in_batch =
+            if is_list { self.most_values(&header, &bytes).min(values) } else { values.min(self.batch_rows as u64) };
         let copied = match header.encoding {
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => in_batch.saturating_mul(self.longest_entry_bytes),
-            // Every text once more.
             _ if self.column.copies_strings => bytes.len() as u64,
             _ => 0,
         };
         // Flat columns have their values of a batch in the plan.
-        let own = if self.column.repetition_max == 0 { 0 } else { in_batch * self.column.value_bytes() };
+        let own = if is_list { in_batch * self.column.value_bytes() } else { 0 };
         let taken = (bytes.len() as u64).saturating_add(own).saturating_add(copied);
         self.account.replace(&mut self.page_bytes, taken)?;
         let (bytes, encoding) = match header.encoding {
@@ -321,10 +313,9 @@ impl Pages {
         })
     }
 
-    /// The page with its texts written out.
     fn plain(&mut self, header: &Header, bytes: &[u8], start: usize) -> Result<Vec<u8>, SourceError> {
         let has_prefixes = header.encoding == Encoding::DELTA_BYTE_ARRAY;
-        let has_lengths = self.column.physical_type == Type::BYTE_ARRAY;
+        let has_lengths = self.column.described.physical_type() == Type::BYTE_ARRAY;
         let room = self.account.limit_bytes.saturating_sub(self.account.taken_bytes());
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let values = header.values as usize;
@@ -338,11 +329,11 @@ impl Pages {
         Ok(plain)
     }
 
-    /// Where in a page the values begin, after the levels.
     fn values_start(&self, header: &Header, bytes: &[u8], levels_bytes: usize) -> Result<usize, SourceError> {
         let PageType::Data { definition_levels, repetition_levels } = header.page_type else { return Ok(levels_bytes) };
         let mut start = 0;
-        let levels = [(self.column.repetition_max, repetition_levels), (self.column.definition_max, definition_levels)];
+        let described = &self.column.described;
+        let levels = [(described.max_rep_level(), repetition_levels), (described.max_def_level(), definition_levels)];
         for (max, encoding) in levels.into_iter().filter(|(max, _)| *max > 0) {
             start += level_bytes(&bytes[start..], max, encoding, header.values)
                 .ok_or_else(|| damaged("the levels of a page are longer than the page"))?;
@@ -352,7 +343,7 @@ impl Pages {
 
     /// The most values that as many rows as a batch has take together in a page of lists.
     fn most_values(&self, header: &Header, bytes: &[u8]) -> u64 {
-        let width = level_width(self.column.repetition_max);
+        let width = level_width(self.column.described.max_rep_level());
         let levels = match header.page_type {
             PageType::DataV2 { repetition_bytes, .. } => bytes.get(..repetition_bytes as usize),
             PageType::Data { repetition_levels: Encoding::RLE, .. } => {
@@ -419,7 +410,6 @@ impl Iterator for OneChunk {
 
 impl PageIterator for OneChunk {}
 
-/// The longest entry of a dictionary of texts.
 fn longest(mut bytes: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
@@ -431,7 +421,6 @@ fn longest(mut bytes: &[u8]) -> u64 {
     u64::from(longest)
 }
 
-/// Bits of a level.
 fn level_width(max: i16) -> u32 {
     i16::BITS - max.leading_zeros()
 }
@@ -449,7 +438,7 @@ fn level_bytes(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Optio
 /// that is `rows` zeros after it. What is malformed counts as one row.
 fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) -> u64 {
     let rows = rows.max(1);
-    // Where the last rows began.
+    // The positions at which the last rows began.
     let mut starts: VecDeque<u64> = VecDeque::with_capacity(rows + 1);
     let mut position = 0_u64;
     let mut most = 0_u64;

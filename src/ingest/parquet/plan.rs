@@ -18,16 +18,14 @@ use super::{damaged, over_memory_limit};
 
 /// The size that a batch of rows should have in memory, pages not counted.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The most rows in a batch, as a power of two.
 const BATCH_ROWS_LOG_MAX: usize = 10;
-/// Numbers of rows that are looked at: the powers of two.
+/// The number of batch sizes that are considered: the powers of two.
 const SIZES: usize = BATCH_ROWS_LOG_MAX + 1;
 
 /// The decoded size of a file's pages with their headers, as far as they have been read. The page headers announce it,
 /// and `pages` enforces it. The footer's numbers may lie, or leave out that row groups share pages.
 pub(super) struct Became {
     pub(super) expansion: Expansion,
-    /// `sources.max_bytes`; 0 is no limit.
     pub(super) limit_bytes: u64,
     pub(super) bytes: u64,
 }
@@ -98,9 +96,9 @@ fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) ->
             PageType::Data { .. } | PageType::DataV2 { .. } => {
                 values = values.saturating_add(header.values.into());
                 // How many lists a page of version 1 has is not known; perhaps not even one whole.
-                let held = match (column.repetition_max, header.page_type) {
-                    (0, _) => u64::from(header.values),
-                    (_, PageType::DataV2 { rows, .. }) => rows.into(),
+                let held = match header.page_type {
+                    _ if !column.is_list() => u64::from(header.values),
+                    PageType::DataV2 { rows, .. } => rows.into(),
                     _ => (rows.saturating_mul(header.values.into()) / column.values.max(1)).max(1),
                 };
                 windows.iter_mut().for_each(|window| window.add(row, held, bytes));
@@ -109,7 +107,7 @@ fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) ->
         }
     }
     // Of lists the mean; of all others there is one for each row.
-    let values_of_row = if column.repetition_max == 0 { 1 } else { values / rows.max(1) + 1 };
+    let values_of_row = if column.is_list() { values / rows.max(1) + 1 } else { 1 };
     Ok(std::array::from_fn(|log| {
         let values = values_of_row.saturating_mul(column.value_bytes()).saturating_mul(1 << log);
         dictionary.saturating_add(most_packed).saturating_add(windows[log].most_bytes).saturating_add(values)
@@ -130,7 +128,6 @@ impl Window {
         Self { rows, pages: VecDeque::new(), bytes: 0, most_bytes: 0 }
     }
 
-    /// A page with the rows from `start`.
     fn add(&mut self, start: u64, rows: u64, bytes: u64) {
         // The window ends with the first row of this page.
         let first = (start + 1).saturating_sub(self.rows);

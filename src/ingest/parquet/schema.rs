@@ -26,7 +26,6 @@ use super::super::error::{SourceError, quoted_name};
 /// The key in the metadata of a field that holds INT96 timestamps. The value is their time zone, empty for none.
 pub(super) const INT96_ZONE: &str = "strata.int96";
 
-/// The key in the metadata of a field that holds intervals.
 pub(super) const INTERVAL: &str = "strata.interval";
 
 /// Bytes of an INT96 value, and of an interval.
@@ -38,14 +37,6 @@ pub(super) struct ReadSchema {
     /// Whether a batch copies strings; otherwise it refers to them.
     pub(super) copies_strings: bool,
     parquet: SchemaDescriptor,
-}
-
-/// A top-level column as if it were the only one.
-pub(super) struct TopLevelColumn {
-    pub(super) name: String,
-    /// The index of its first leaf among the leaves of all columns.
-    pub(super) first_leaf: usize,
-    pub(super) levels: FieldLevels,
 }
 
 impl ReadSchema {
@@ -67,8 +58,7 @@ impl ReadSchema {
         };
         let levels = parquet_to_arrow_field_levels(&parquet, ProjectionMask::all(), Some(&fields));
         let levels = levels.map_err(|_| unsupported(original))?;
-        // The library ignores a type that does not fit. Memory is counted by the types, so they must be those that it
-        // reads.
+        // The library ignores a type that does not fit, but memory is counted by the types.
         let without_rows = FileMetaData::new(1, 0, None, None, Arc::new(parquet.clone()), None);
         let without_rows = Arc::new(ParquetMetaData::new(without_rows, Vec::new()));
         let options = options.with_schema(Arc::new(Schema::new(fields.clone())));
@@ -77,19 +67,12 @@ impl ReadSchema {
         Ok(Self { fields, levels, copies_strings, parquet })
     }
 
-    pub(super) fn top_level_columns(&self) -> impl Iterator<Item = TopLevelColumn> {
-        let mut leaves = vec![0; self.parquet.root_schema().get_fields().len()];
-        (0..self.parquet.num_columns()).for_each(|leaf| leaves[self.parquet.get_column_root_idx(leaf)] += 1);
-        let mut next_leaf = 0;
-        // A group without leaves is no field.
-        let with_leaves = leaves.into_iter().enumerate().filter(|(_, leaves)| *leaves > 0);
-        with_leaves.zip(&self.fields).filter_map(move |((root, leaves), field)| {
-            let first_leaf = next_leaf;
-            next_leaf += leaves;
-            let schema = top_level_schema(&self.parquet, root)?;
-            let hint = Fields::from(vec![Arc::clone(field)]);
-            let levels = parquet_to_arrow_field_levels(&schema, ProjectionMask::all(), Some(&hint)).ok()?;
-            Some(TopLevelColumn { name: field.name().clone(), first_leaf, levels })
+    /// The names of the top-level columns, each with its levels as if it were the only one that is read.
+    pub(super) fn top_level_columns(&self) -> impl Iterator<Item = (&str, FieldLevels)> {
+        self.parquet.root_schema().get_fields().iter().enumerate().filter_map(move |(root, column)| {
+            let mask = ProjectionMask::roots(&self.parquet, [root]);
+            let levels = parquet_to_arrow_field_levels(&self.parquet, mask, Some(&self.fields)).ok()?;
+            Some((column.name(), levels))
         })
     }
 }
@@ -114,7 +97,6 @@ fn unsupported(schema: &SchemaDescriptor) -> SourceError {
     ))
 }
 
-/// Refuses types that have no JSON.
 fn check_printable(field: &Field, column: &str) -> Result<(), SourceError> {
     let refuse = |reason: String| {
         Err(SourceError::document(format!("the Parquet file cannot be read: column {} {reason}", quoted_name(column))))
@@ -156,7 +138,6 @@ fn children(data_type: &DataType) -> &[Arc<Field>] {
     }
 }
 
-/// Adjusts the library's types, column after column.
 struct Adjuster<'a> {
     columns: std::slice::Iter<'a, ColumnDescPtr>,
     /// For each column so far, whether it is read as 12 bytes.
@@ -180,7 +161,7 @@ impl Adjuster<'_> {
             leaf_type => {
                 let column = self.columns.next();
                 let field = adjust_leaf(field, leaf_type, column);
-                self.as_bytes.push(is_read_as_bytes(&field));
+                self.as_bytes.push([INT96_ZONE, INTERVAL].iter().any(|key| field.metadata().contains_key(*key)));
                 return Arc::new(field);
             }
         };
@@ -210,10 +191,6 @@ fn adjust_leaf(field: &Field, data_type: &DataType, column: Option<&ColumnDescPt
         DataType::Binary | DataType::LargeBinary => field.clone().with_data_type(DataType::BinaryView),
         other => field.clone().with_data_type(other.clone()),
     }
-}
-
-fn is_read_as_bytes(leaf: &Field) -> bool {
-    leaf.metadata().contains_key(INT96_ZONE) || leaf.metadata().contains_key(INTERVAL)
 }
 
 /// Replaces columns by 12 bytes without an annotation: `as_bytes` says for each column whether to replace it. Returns

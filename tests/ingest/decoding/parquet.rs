@@ -172,3 +172,50 @@ fn parquet_dictionaries_of_long_values_stay_small() {
     assert_eq!(text.lines().count(), 10);
     assert!(text.ends_with("! the source is larger than sources.max_bytes (2000000)\n"));
 }
+
+/// A page can contain headers of other types than its own. The bounds once used the values of the first one, so that
+/// the dictionary here had none.
+#[test]
+fn parquet_page_uses_the_header_of_its_own_type() {
+    // In Thrift's compact protocol: 0x15 is the next field, a 32-bit number in zigzag; 0x1c and 0x2c are structs
+    // one and two fields further on; 0x12 is the next field, false; 0 ends a struct.
+    let fields = |numbers: &[u8]| -> Vec<u8> { numbers.iter().flat_map(|number| [0x15, number << 1]).collect() };
+    let plain = 0;
+    let rle = 3;
+    let rle_dictionary = 8;
+    let header_of_data = |values: u8| [vec![0x2c], fields(&[values, plain, rle, rle]), vec![0]].concat();
+    let header_of_dictionary = |values: u8| [vec![0x2c], fields(&[values, plain]), vec![0]].concat();
+    let entries = [7_i64, 8, 9].map(i64::to_le_bytes).concat();
+    let dictionary = [fields(&[2, 24, 24]), header_of_data(0), header_of_dictionary(3), vec![0], entries].concat();
+    // A page of version 2: three values without nulls and levels, in three rows.
+    let header_of_v2 = [vec![0x1c], fields(&[3, 0, 3, rle_dictionary, 0, 0]), vec![0x12, 0]].concat();
+    // Eight indices of two bits each, packed: 0, 1, 2, and padding.
+    let indices = vec![2, 3, 0b10_01_00, 0];
+    let headers = [header_of_data(1), header_of_dictionary(1), header_of_v2].concat();
+    let data = [fields(&[3, 4, 4]), headers, vec![0], indices].concat();
+
+    let column = Arc::new(Int64Array::from(vec![7, 8, 9])) as ArrayRef;
+    let batch = RecordBatch::try_from_iter_with_nullable([("a", column, false)]).expect("one column");
+    let written = Bytes::from(parquet_bytes(&batch, 10));
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&written).expect("a footer");
+    let row_group = metadata.row_group(0).clone();
+    let chunk = row_group.column(0).clone().into_builder().set_dictionary_page_offset(Some(4));
+    let chunk = chunk.set_data_page_offset(4 + dictionary.len() as i64);
+    let chunk = chunk.set_total_compressed_size((dictionary.len() + data.len()) as i64).build().expect("a column");
+    let row_group = row_group.into_builder().set_column_metadata(vec![chunk]).build().expect("a row group");
+    let metadata = metadata.into_builder().set_row_groups(vec![row_group]).build();
+    let mut bytes = [b"PAR1".to_vec(), dictionary, data].concat();
+    ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().expect("memory takes all");
+    check("a.parquet", bytes, "{\"a\":7}\n{\"a\":8}\n{\"a\":9}");
+}
+
+#[test]
+fn parquet_field_beyond_the_last_number_is_malformed() {
+    // The greatest number as that of the first field, with its value, and then the next field.
+    let mut footer = vec![0x05, 0xfe];
+    footer.extend([0xff; 8]);
+    footer.extend([0x01, 0x00, 0x15, 0x00, 0x00]);
+    let length = (footer.len() as u32).to_le_bytes().to_vec();
+    let bytes = [b"PAR1".to_vec(), footer, length, b"PAR1".to_vec()].concat();
+    check("a.parquet", bytes, "! the Parquet file is damaged: its footer is malformed");
+}

@@ -126,9 +126,9 @@ fn the_page_has_the_table_of_fixed_limits() {
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.
 const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
-    ("catalog/shared_exports.rs", "MOST_EXPORTS"),
+    ("catalog/shared_exports.rs", "MAX_EXPORTS"),
     ("cli/logging.rs", "MAX_WAITING_LINES"),
-    ("cluster/identity.rs", "MOST_BYTES"),
+    ("cluster/identity.rs", "MAX_BYTES"),
     ("diff/shared.rs", "MOST"),
     ("json/shape.rs", "MOST_KEY_BYTES"),
     ("json/shape.rs", "MOST_PLACES"),
@@ -179,7 +179,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("ingest/compression.rs", "LAYERS_MAX"),
     ("ingest/fetch.rs", "VALIDATOR_BYTES_MAX"),
     ("ingest/parquet/footer.rs", "DEPTH_MAX"),
-    ("ingest/parquet/header.rs", "MOST_BYTES"),
+    ("ingest/parquet/header.rs", "MAX_BYTES"),
     ("ingest/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
     ("ingest/parquet/thrift.rs", "DEPTH_MAX"),
     ("format/keywords/segment/grams.rs", "MAX_GRAMS"),

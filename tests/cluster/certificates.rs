@@ -1,15 +1,14 @@
-use std::net::SocketAddr;
+//! The files of certificates: a server that others would refuse does not start, and says why.
+
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,
 };
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-
-use super::*;
+use strata_cluster::tls::{NodeTls, TlsError};
+use strata_types::causes::Causes;
 
 const HOST: &str = "127.0.0.1";
 
@@ -48,7 +47,8 @@ fn server(host: &str) -> CertificateParams {
     params
 }
 
-pub(crate) struct Written {
+/// The files of a server.
+struct Written {
     directory: tempfile::TempDir,
 }
 
@@ -62,7 +62,7 @@ impl Written {
     }
 
     /// Good files of a server at the loopback, signed by an authority that is made for them.
-    pub(crate) fn good() -> Written {
+    fn good() -> Written {
         let authority = Authority::new("nodes");
         Written::new(&authority.certificate.pem(), &authority.sign(&server(HOST)))
     }
@@ -75,7 +75,7 @@ impl Written {
         self.directory.path().join(name)
     }
 
-    fn files(&self) -> Files {
+    fn open(&self) -> Result<Option<Arc<NodeTls>>, TlsError> {
         let path = |name| self.path(name).display().to_string();
         let options = format!(
             "internal_address = \"{HOST}:8081\"\ntls_certificate = {:?}\ntls_key = {:?}\ntls_ca = {:?}",
@@ -83,17 +83,9 @@ impl Written {
             path("node.key"),
             path("ca.pem")
         );
-        Files::of(&toml::from_str(&options).expect("a configuration")).expect("files")
-    }
-
-    fn open(&self) -> Result<(Arc<NodeTls>, Watch), TlsError> {
-        let files = self.files();
-        let contents = files.read()?;
-        NodeTls::of(files, contents)
-    }
-
-    pub(crate) fn tls(&self) -> Arc<NodeTls> {
-        self.open().expect("good files").0
+        let cluster = toml::from_str(&options).expect("a configuration");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { NodeTls::open(&cluster) })
     }
 }
 
@@ -115,7 +107,7 @@ fn told_of(name: &str, text: &str, told: &str) {
 }
 
 #[test]
-fn what_is_wrong_with_files_is_told() {
+fn unusable_files_are_named_with_the_reason() {
     let good = Written::good();
     let text = |name: &str| std::fs::read_to_string(good.path(name)).expect("a text");
     let no_certificate = "contains no PEM certificate (-----BEGIN CERTIFICATE-----)";
@@ -154,7 +146,7 @@ fn told_of_certificate(change: impl FnOnce(&mut CertificateParams), told: &str) 
 }
 
 #[test]
-fn a_certificate_that_others_would_refuse_is_refused() {
+fn certificate_that_others_refuse_is_refused() {
     told_of_certificate(
         |params| params.not_after = date_time_ymd(2021, 2, 3),
         "expired at 2021-02-03T00:00:00Z; use a valid one",
@@ -194,7 +186,7 @@ fn a_certificate_that_others_would_refuse_is_refused() {
 }
 
 #[test]
-fn who_signs_must_not_have_expired() {
+fn expired_authority_signs_nothing() {
     let mut params = authority("nodes");
     params.not_after = date_time_ymd(2021, 2, 3);
     let (expired, ours) = (Authority::of(params), Authority::new("nodes"));
@@ -208,117 +200,14 @@ fn who_signs_must_not_have_expired() {
 }
 
 #[test]
-fn certificates_between_that_of_a_server_and_the_authority_are_in_its_file() {
+fn intermediate_certificate_in_the_file_is_used() {
     let root = Authority::new("root");
-    let mut params = authority("between");
-    params.not_after = date_time_ymd(2300, 1, 1);
+    let params = authority("between");
     let key = KeyPair::generate().expect("a key");
     let certificate = params.signed_by(&key, &root.issuer).expect("signed");
     let between = Authority { certificate, issuer: Issuer::new(params, key) };
     let (own, key) = between.sign(&server(HOST));
     let written = Written::new(&root.certificate.pem(), &(own.clone(), key.clone()));
     assert!(refused(&written).contains("is not signed by"));
-    let (tls, _) =
-        Written::new(&root.certificate.pem(), &(own + &between.certificate.pem(), key)).open().expect("good");
-    // That of the server is good for longer.
-    assert_eq!(tls.in_use.load().expires_s, Some(10_413_792_000));
-}
-
-/// A connection of one to another at a host, as each sees it.
-async fn connected(client: &NodeTls, server: &NodeTls, host: &str) -> (io::Result<[u8; 4]>, io::Result<()>) {
-    let listener = TcpListener::bind((HOST, 0)).await.expect("a port");
-    let url = format!("https://{host}:{}", listener.local_addr().expect("an address").port());
-    let url: Uri = url.parse().expect("a URL");
-    let asks = async {
-        let mut bytes = [0; 4];
-        let mut stream = client.connect(&url).await?;
-        stream.read_exact(&mut bytes).await.map(|_| bytes)
-    };
-    let is_asked = async {
-        let (stream, _) = listener.accept().await.expect("a connection");
-        let mut stream = server.acceptor().accept(stream).await?;
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        stream.write_all(b"done").await
-    };
-    tokio::join!(asks, is_asked)
-}
-
-#[tokio::test]
-async fn servers_connect_by_certificates_of_one_authority_for_the_host() {
-    let (ours, theirs) = (Authority::new("nodes"), Authority::new("nodes"));
-    let open = |authority: &Authority| {
-        let written = Written::new(&authority.certificate.pem(), &authority.sign(&server(HOST)));
-        written.tls()
-    };
-    let (one, other, stranger) = (open(&ours), open(&ours), open(&theirs));
-    let (asked, was_asked) = connected(&one, &other, HOST).await;
-    assert_eq!(asked.expect("connected"), *b"done");
-    was_asked.expect("connected");
-    for (client, server, host) in [(&one, &stranger, HOST), (&stranger, &one, HOST), (&one, &other, "localhost")] {
-        let (asked, was_asked) = connected(client, server, host).await;
-        assert!(asked.is_err() && was_asked.is_err(), "{host}");
-    }
-    // Of a client that checks no less, and shows nothing.
-    let listener = TcpListener::bind((HOST, 0)).await.expect("a port");
-    let mut roots = RootCertStore::empty();
-    roots.add(ours.certificate.der().clone()).expect("added");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let shows_nothing = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let shows_nothing = shows_nothing.expect("versions").with_root_certificates(roots).with_no_client_auth();
-    let address: SocketAddr = listener.local_addr().expect("an address");
-    let asks = async {
-        let stream = TcpStream::connect(address).await.expect("a connection");
-        let name = ServerName::from(address.ip());
-        let mut stream = TlsConnector::from(Arc::new(shows_nothing)).connect(name, stream).await?;
-        stream.read_u8().await
-    };
-    let is_asked = async {
-        let (stream, _) = listener.accept().await.expect("a connection");
-        one.acceptor().accept(stream).await.map(drop)
-    };
-    let (asked, was_asked) = tokio::join!(asks, is_asked);
-    let told = was_asked.expect_err("refused").to_string();
-    assert!(asked.is_err() && told.contains("certificate"), "{told}");
-}
-
-#[tokio::test]
-async fn files_that_change_are_used_if_they_are_good() {
-    let (before, after) = (Authority::new("nodes"), Authority::new("nodes"));
-    let written = Written::new(&before.certificate.pem(), &before.sign(&server(HOST)));
-    let (tls, mut watch) = written.open().expect("good files");
-    let first = tls.in_use.load_full();
-    watch.look(&tls).await;
-    assert!(Arc::ptr_eq(&first, &tls.in_use.load()) && watch.trouble.is_none(), "nothing has changed");
-    // One file after the other: between them they do not fit. Of that which stays, the log tells once.
-    let (certificate, key) = after.sign(&server(HOST));
-    written.write("node.pem", &certificate);
-    for is_told in [false, true, true] {
-        watch.look(&tls).await;
-        let (cause, told) = watch.trouble.clone().expect("trouble");
-        assert!(cause.contains("cluster.tls_key") && told == is_told, "{cause}");
-        assert!(Arc::ptr_eq(&first, &tls.in_use.load()), "those before stay in use");
-    }
-    written.write("node.key", &key);
-    watch.look(&tls).await;
-    let (cause, told) = watch.trouble.clone().expect("trouble");
-    assert!(cause.contains("is not signed by") && !told, "{cause}");
-    written.write("ca.pem", &after.certificate.pem());
-    watch.look(&tls).await;
-    assert!(watch.trouble.is_none() && !Arc::ptr_eq(&first, &tls.in_use.load()));
-    // The new ones are shown, and trusted.
-    let other = Written::new(&after.certificate.pem(), &after.sign(&server(HOST))).tls();
-    for (client, server) in [(&tls, &other), (&other, &tls)] {
-        assert!(connected(client, server, HOST).await.0.is_ok());
-    }
-    let former = Written::new(&before.certificate.pem(), &before.sign(&server(HOST))).tls();
-    assert!(connected(&former, &tls, HOST).await.0.is_err());
-}
-
-#[test]
-fn a_certificate_that_expires_while_it_is_used_is_noticed() {
-    let files = Written::good().files();
-    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
-    assert!(files.check_time(None, now).is_ok() && files.check_time(Some(1_000), now).is_ok());
-    let error = files.check_time(Some(999), now).expect_err("expired").to_string();
-    assert!(error.ends_with("expired at 1970-01-01T00:16:39Z; use a valid one"), "{error}");
+    assert!(Written::new(&root.certificate.pem(), &(own + &between.certificate.pem(), key)).open().is_ok());
 }
