@@ -31,7 +31,7 @@ use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{AnswerBody, App, Authorization, AuthorizedRead, Client, ReadTarget, Requester};
+use strata_service::{AnswerBody, Authorization, AuthorizedRead, Client, Purpose, ReadTarget, Requester, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -185,19 +185,19 @@ fn read(arguments: &[String]) {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let report = runtime.block_on(async {
-        let app = App::open(&config).await.expect("the data directory opens");
-        app.readiness().check().await.expect("catalog and store answer");
+        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
+        services.readiness.check().await.expect("catalog and store answer");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = params::parse(Some(query)).expect("the query is valid").0;
         let before = (metric("strata_store_requests_total"), metric("strata_store_bytes_total"));
         let work = async move {
             let started = Instant::now();
-            let lookup = app.lookups().find(&target).await.expect("the catalog answers");
+            let lookup = services.lookups.find(&target).await.expect("the catalog answers");
             let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
             let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
-            let answer = app
-                .reads()
+            let answer = services
+                .reads
                 .respond(AuthorizedRead::new(&admitted, &std::sync::Arc::new(request)), ContentCoding::Identity)
                 .await;
             let answer = answer.expect("an answer");

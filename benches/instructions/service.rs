@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
-use strata_service::{App, ImportProgress, ImportRequest, ReadTarget};
+use strata_service::{ImportProgress, ImportRequest, Purpose, ReadTarget, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 use tower::Service;
@@ -67,18 +67,18 @@ pub fn on_one_thread<T>(place: &Place, work: impl AsyncFnOnce(&mut Serving) -> T
     runtime.block_on(async {
         let mut configuration = config(&place.data, CACHE_BYTES);
         configuration.query.threads = 1;
-        let app = App::open(&configuration).await.expect("the data directory opens");
-        let router = strata_http::router(app.clone());
-        let mut service = Serving { app, router, place: place.clone(), etag: None, imports: 0 };
+        let services = Services::open(&configuration, Purpose::Serve).await.expect("the data directory opens");
+        let router = strata_http::router(services.clone());
+        let mut service = Serving { services, router, place: place.clone(), etag: None, imports: 0 };
         let done = work(&mut service).await;
-        service.app.close().await;
+        service.services.close().await;
         done
     })
 }
 
 /// The service, open.
 pub struct Serving {
-    app: App,
+    services: Arc<Services>,
     router: Router,
     place: Place,
     /// That of the answer to revalidate.
@@ -115,7 +115,7 @@ impl Serving {
             request = request.header(IF_NONE_MATCH, etag.clone());
         }
         let request = request.body(Body::empty()).expect("a request");
-        self.app.lookups().catalog_changed();
+        self.services.lookups.catalog_changed();
         let answer = match self.router.call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
@@ -126,7 +126,7 @@ impl Serving {
     }
 
     async fn look_up(&self) {
-        let lookups = self.app.lookups();
+        let lookups = &self.services.lookups;
         lookups.catalog_changed();
         let target = ReadTarget {
             dataset: DatasetId::new(1),
@@ -150,7 +150,7 @@ impl Serving {
             infer_types: false,
             about: strata_types::dataset::About::default(),
         };
-        let imported = self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await;
+        let imported = self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await;
         assert_eq!(imported.expect("an import").entity_count, IMPORTED);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use strata_service::{App, ReadTarget};
+use strata_service::{Purpose, ReadTarget, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -78,12 +78,12 @@ pub fn run(arguments: &[String]) {
         let mut config = import::config(Path::new(data), 1 << 30);
         // However long settling takes: that is what is measured.
         config.query.timeout_s = 3_600;
-        let app = App::open(&config).await.expect("the data directory opens");
+        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = Request { query: query.clone(), expected: Expected::All(0) };
         let started = Instant::now();
-        let answer = crate::read(&app, &target, crate::parsed(&request)).await;
+        let answer = crate::read(&services, &target, crate::parsed(&request)).await;
         let first_seconds = started.elapsed().as_secs_f64();
         let entities = answer.total;
         let bytes = crate::drain(answer.body, |_| {}).await;

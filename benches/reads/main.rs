@@ -46,7 +46,7 @@ use clap::Parser;
 use futures::StreamExt;
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{Answer, AnswerBody, App, Authorization, AuthorizedRead, ReadTarget, Requester};
+use strata_service::{Answer, AnswerBody, Authorization, AuthorizedRead, Purpose, ReadTarget, Requester, Services};
 use strata_types::ids::DatasetId;
 use strata_types::request::ReadRequest;
 use strata_types::version::VersionSelector;
@@ -184,15 +184,15 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         },
         path: report.path(),
     };
-    let app = bench.open();
+    let services = bench.open();
     for case in cases::all(&bench.source) {
         if !case.name.contains(only) {
             continue;
         }
         eprintln!("{}", case.name);
-        rows.push(bench.case(&app, &case, &mut memcpy));
+        rows.push(bench.case(&services, &case, &mut memcpy));
     }
-    drop(app);
+    drop(services);
     let Bench { runtime, source, .. } = bench;
     runtime.shutdown_timeout(Duration::from_secs(5));
     std::fs::remove_dir_all(&data).expect("the data can be removed");
@@ -237,24 +237,26 @@ struct Bench {
 
 impl Bench {
     /// An application with nothing in its cache, whose catalog and store have answered once.
-    fn open(&self) -> App {
+    fn open(&self) -> Arc<Services> {
         self.runtime.block_on(async {
-            let app = App::open(&import::config(&self.data, self.cache_bytes)).await.expect("the data directory opens");
-            app.readiness().check().await.expect("catalog and store answer");
-            app
+            let services = Services::open(&import::config(&self.data, self.cache_bytes), Purpose::Serve)
+                .await
+                .expect("the data directory opens");
+            services.readiness.check().await.expect("catalog and store answer");
+            services
         })
     }
 
-    fn case(&self, app: &App, case: &Case, memcpy: &mut Memcpy) -> Row {
+    fn case(&self, services: &Arc<Services>, case: &Case, memcpy: &mut Memcpy) -> Row {
         let cold = self.cold(case);
-        let bytes = self.check(app, &case.requests);
+        let bytes = self.check(services, &case.requests);
         let (warm, baseline) = match case.against {
             Against::StaticHandler => {
-                let (warm, baseline) = self.over_http(app, &case.requests[0]);
+                let (warm, baseline) = self.over_http(services, &case.requests[0]);
                 (warm, Some(Baseline::StaticHandler(baseline.median())))
             }
-            Against::Memcpy => (self.warm(app, case), Some(Baseline::Memcpy(memcpy.duration(bytes)))),
-            Against::Nothing => (self.warm(app, case), None),
+            Against::Memcpy => (self.warm(services, case), Some(Baseline::Memcpy(memcpy.duration(bytes)))),
+            Against::Nothing => (self.warm(services, case), None),
         };
         Row {
             name: case.name.clone(),
@@ -276,11 +278,11 @@ impl Bench {
         let mut samples = Samples::default();
         let started = Instant::now();
         while samples.len() == 0 || (samples.len() < 3 && started.elapsed() < Duration::from_secs(1)) {
-            let app = self.open();
+            let services = self.open();
             let request = &case.requests[samples.len() % case.requests.len()];
             if case.against == Against::StaticHandler {
                 let (begin_shutdown, shutdown) = oneshot::channel::<()>();
-                let address = self.serve(app, shutdown);
+                let address = self.serve(services, shutdown);
                 let mut client = Client::connect(address);
                 let target = format!("{}?{}", self.path, request.query);
                 let mut body = Vec::with_capacity(1 << 20);
@@ -289,13 +291,13 @@ impl Bench {
                 samples.add(started.elapsed());
                 let _ = begin_shutdown.send(());
             } else {
-                samples.add(self.timed(&app, parsed(request), 1).0[0]);
+                samples.add(self.timed(&services, parsed(request), 1).0[0]);
             }
         }
         samples
     }
 
-    fn warm(&self, app: &App, case: &Case) -> Samples {
+    fn warm(&self, services: &Arc<Services>, case: &Case) -> Samples {
         let requests: Vec<ReadRequest> = case.requests.iter().map(parsed).collect();
         let mut samples = Samples::default();
         let started = Instant::now();
@@ -303,15 +305,15 @@ impl Bench {
             // Several on the server's thread at a time where they are short, so that handing them over does not count.
             let request = &requests[samples.len() % requests.len()];
             let times = if requests.len() == 1 { 16 } else { 1 };
-            let (durations, _) = self.timed(app, request.clone(), times);
+            let (durations, _) = self.timed(services, request.clone(), times);
             durations.into_iter().for_each(|duration| samples.add(duration));
         }
         samples
     }
 
     /// How long a request takes, up to so many times within a tenth of a second; and the bytes of its last answer.
-    fn timed(&self, app: &App, request: ReadRequest, times: usize) -> (Vec<Duration>, u64) {
-        let (app, target) = (app.clone(), self.target.clone());
+    fn timed(&self, services: &Arc<Services>, request: ReadRequest, times: usize) -> (Vec<Duration>, u64) {
+        let (services, target) = (services.clone(), self.target.clone());
         let work = async move {
             let begun = Instant::now();
             let mut durations = Vec::with_capacity(times);
@@ -319,7 +321,7 @@ impl Bench {
             while durations.len() < times && (durations.is_empty() || begun.elapsed() < Duration::from_millis(100)) {
                 let request = request.clone();
                 let started = Instant::now();
-                let answer = read(&app, &target, request).await;
+                let answer = read(&services, &target, request).await;
                 bytes = drain(answer.body, |_| {}).await;
                 durations.push(started.elapsed());
             }
@@ -329,13 +331,13 @@ impl Bench {
     }
 
     /// Compares the answers with what the generator knows; the bytes of the first one.
-    fn check(&self, app: &App, requests: &[Request]) -> u64 {
+    fn check(&self, services: &Arc<Services>, requests: &[Request]) -> u64 {
         let mut first_bytes = None;
         for request in requests {
-            let (app, target, source, request) =
-                (app.clone(), self.target.clone(), self.source.clone(), request.clone());
+            let (services, target, source, request) =
+                (services.clone(), self.target.clone(), self.source.clone(), request.clone());
             let work = async move {
-                let answer = read(&app, &target, parsed(&request)).await;
+                let answer = read(&services, &target, parsed(&request)).await;
                 let query = &request.query;
                 assert_eq!(answer.total, request.expected.total(&source), "{query}");
                 let expected = request.expected.body(&source);
@@ -372,11 +374,11 @@ impl Bench {
     }
 
     /// A page over HTTP, in turn with a handler that returns the same bytes: the times of both.
-    fn over_http(&self, app: &App, request: &Request) -> (Samples, Samples) {
+    fn over_http(&self, services: &Arc<Services>, request: &Request) -> (Samples, Samples) {
         let expected = Bytes::from(request.expected.body(&self.source).expect("a page"));
         let (begin_shutdown, shutdown) = oneshot::channel::<()>();
         let (begin_static_shutdown, static_shutdown) = oneshot::channel::<()>();
-        let mut service = Client::connect(self.serve(app.clone(), shutdown));
+        let mut service = Client::connect(self.serve(services.clone(), shutdown));
         let (address, listener) = self.listener();
         self.runtime.spawn(blocking_client::serve_static(expected.clone(), listener, static_shutdown));
         let mut fixed = Client::connect(address);
@@ -401,9 +403,9 @@ impl Bench {
     }
 
     /// Serves the application on a port of its own, until `shutdown`.
-    fn serve(&self, app: App, shutdown: oneshot::Receiver<()>) -> SocketAddr {
+    fn serve(&self, services: Arc<Services>, shutdown: oneshot::Receiver<()>) -> SocketAddr {
         let (address, listener) = self.listener();
-        self.runtime.spawn(async { strata_http::serve(app, listener, shutdown).await.expect("the server runs") });
+        self.runtime.spawn(async { strata_http::serve(services, listener, shutdown).await.expect("the server runs") });
         address
     }
 
@@ -414,11 +416,12 @@ impl Bench {
 }
 
 /// A read of the public dataset, as the endpoint does it.
-async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
-    let lookup = app.lookups().find(target).await.expect("the catalog answers");
+async fn read(services: &Arc<Services>, target: &ReadTarget, request: ReadRequest) -> Answer {
+    let lookup = services.lookups.find(target).await.expect("the catalog answers");
     let anyone = Requester::Client { client: strata_service::Client::Unspecified, authorization: Authorization::None };
     let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
-    app.reads()
+    services
+        .reads
         .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
         .await
         .expect("an answer")

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use strata_service::{App, ReadTarget};
+use strata_service::{Purpose, ReadTarget, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -125,14 +125,14 @@ pub fn run(arguments: &[String]) {
     let report = runtime.block_on(async {
         let mut config = import::config(Path::new(data), 0);
         config.cache.memory_bytes = None;
-        let app = App::open(&config).await.expect("the data directory opens");
-        app.readiness().check().await.expect("catalog and store answer");
+        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
+        services.readiness.check().await.expect("catalog and store answer");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = Request { query: query.clone(), expected: Expected::All(0) };
         let read = async || {
             let started = Instant::now();
-            let answer = crate::read(&app, &target, crate::parsed(&request)).await;
+            let answer = crate::read(&services, &target, crate::parsed(&request)).await;
             let total = answer.total;
             let mut body = Vec::new();
             crate::drain(answer.body, |chunk| body.extend_from_slice(&chunk)).await;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use strata_config::Config;
-use strata_service::{App, ImportProgress, ImportRequest};
+use strata_service::{ImportProgress, ImportRequest, Purpose, Services};
 use strata_types::user::Plan;
 
 use super::process::{cpu_seconds, run_self, status};
@@ -89,8 +89,8 @@ fn run(paths: &[PathBuf]) {
     let [source, data] = paths else { panic!("--import takes a source and a data directory") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let report = runtime.block_on(async {
-        let app = App::open(&config(data, CACHE_BYTES)).await.expect("a data directory");
-        app.accounts().add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
+        let services = Services::open(&config(data, CACHE_BYTES), Purpose::Serve).await.expect("a data directory");
+        services.accounts.add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
         let request = ImportRequest {
             source: source.display().to_string(),
             name: "bench".to_owned(),
@@ -107,7 +107,8 @@ fn run(paths: &[PathBuf]) {
         let before_bytes = status("VmRSS:");
         let cpu_before = cpu_seconds();
         let started = Instant::now();
-        let imported = app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        let imported =
+            services.refreshes.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         Report {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before),

@@ -31,8 +31,8 @@ use sha2::{Digest, Sha256};
 use strata_encode::ContentCoding;
 use strata_http::params;
 use strata_service::{
-    AnswerBody, App, Authorization, AuthorizedRead, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
-    Requester,
+    AnswerBody, Authorization, AuthorizedRead, Client, ImportProgress, ImportRequest, ProfileRequest, Purpose,
+    ReadTarget, Requester, Services,
 };
 use strata_types::dataset::DatasetChange;
 use strata_types::ids::DatasetId;
@@ -92,7 +92,7 @@ fn main() {
 
 /// What all steps share.
 struct Bench {
-    app: App,
+    services: Arc<Services>,
     owner: User,
     source: Source,
     plans: bool,
@@ -118,21 +118,21 @@ impl Bench {
     async fn open(source: Source, data: &Path, plans: bool) -> Bench {
         let mut config = import::config(data, (6 * source.json_bytes).max(1 << 30));
         config.query.timeout_s = 600;
-        let app = App::open(&config).await.expect("a data directory");
-        let added = app
-            .accounts()
+        let services = Services::open(&config, Purpose::Serve).await.expect("a data directory");
+        let added = services
+            .accounts
             .add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench"))
             .await
             .expect("a user");
         let token = added.expect("a token was asked for");
-        let owner = app
-            .sessions()
+        let owner = services
+            .sessions
             .user_of_token(strata_service::Client::Unspecified, token.expose())
             .await
             .expect("the catalog answers")
             .expect("the user")
             .user;
-        Bench { app, owner, source, plans }
+        Bench { services, owner, source, plans }
     }
 
     async fn run(&self) {
@@ -142,7 +142,7 @@ impl Bench {
         let always = SLOW.map(|(_, path)| path);
         let index = IndexSettings::try_new(&always, &[]).expect("paths");
         let settings = DatasetChange { index: Some(index), ..DatasetChange::default() };
-        self.app.datasets().update(&self.owner, first.dataset, settings).await.expect("an update");
+        self.services.datasets.update(&self.owner, first.dataset, settings).await.expect("an update");
         let second = self.import().await;
         let after = self.see(&second).await;
 
@@ -185,11 +185,11 @@ impl Bench {
         };
         let started = Instant::now();
         let imported =
-            self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+            self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
         let profile = self
-            .app
-            .reads()
+            .services
+            .reads
             .profile(ProfileRequest {
                 caller: Some(&self.owner),
                 client: Client::Unspecified,
@@ -224,7 +224,7 @@ impl Bench {
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
         let explained =
-            self.app.reads().explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
+            self.services.reads.explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
         let explained = explained.expect("an explanation").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
         let (mut samples, started) = (Samples::default(), Instant::now());
@@ -244,13 +244,13 @@ impl Bench {
             name_slug: imported.name_slug.clone(),
             version: VersionSelector::Number(imported.version),
         };
-        let lookup = self.app.lookups().find(&target).await.expect("the catalog answers");
+        let lookup = self.services.lookups.find(&target).await.expect("the catalog answers");
         let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
         let admitted = lookup.authorize(anyone, false).expect("a public dataset");
         let count = request.count;
         let answer = self
-            .app
-            .reads()
+            .services
+            .reads
             .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
             .await
             .expect("an answer");

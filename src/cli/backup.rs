@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use strata_config::Config;
-use strata_service::{self as service, App, BackedUp, BackupFiles, Restored};
+use strata_service::{self as service, BackedUp, BackupFiles, Restored, Services};
 
 use super::check::with_findings;
 use super::error::CliError;
-use super::{format_size, print_sum};
+use super::{format_size, print_summary};
 
 /// Copy the metadata database and all files, even while a server is running
 ///
@@ -53,24 +53,23 @@ pub(super) struct RestoreArguments {
     json: bool,
 }
 
-/// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
-pub(super) async fn back_up(app: &App, arguments: BackupArguments) -> Result<(), CliError> {
+/// Creates a backup. A signal ends the command, and leaves a directory that is marked as incomplete.
+pub(super) async fn back_up(services: &Services, arguments: BackupArguments) -> Result<(), CliError> {
     let BackupArguments { directory, copy, keep_going, json } = arguments;
     let files = if copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
     let backed_up = with_findings("copying", keep_going, json, async |display, damaged| {
         let mut tell = |done: &BackedUp| display.show_files(done.files, done.bytes);
-        Ok(Box::pin(app.maintenance().backup(&directory, files, damaged, &mut tell)).await?)
+        Ok(Box::pin(services.maintenance.backup(&directory, files, damaged, &mut tell)).await?)
     });
     let BackedUp { files, bytes, linked, damaged } = backed_up.await?;
     let directory = directory.display().to_string();
-    let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged });
-    let size = format_size(files, bytes);
-    print_sum(json, &sum, format!("backed up {size} to {directory}: {linked} linked{}\n", more_damaged(damaged)))?;
-    let what = "the backup was created, but it contains";
-    if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
+    let summary =
+        json!({ "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged });
+    let text = format!("backed up {} to {directory}: {linked} linked", format_size(files, bytes));
+    finish(json, &summary, text, damaged, "the backup was created, but it contains")
 }
 
-/// Restores a backup. A signal ends it: the catalog stays empty, files that were copied stay.
+/// Restores a backup. A signal ends the command. The catalog is empty then, and copied files stay.
 pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Result<(), CliError> {
     let RestoreArguments { directory, keep_going, json } = arguments;
     let restored = with_findings("restoring", keep_going, json, async |display, damaged| {
@@ -79,14 +78,15 @@ pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Resu
     });
     let Restored { files, bytes, copied, damaged } = restored.await?;
     let directory = directory.display().to_string();
-    let sum = json!({ "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged });
-    let size = format_size(files, bytes);
-    print_sum(json, &sum, format!("restored {size} from {directory}: {copied} copied{}\n", more_damaged(damaged)))?;
-    let what = "the backup was restored, but it contains";
-    if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
+    let summary =
+        json!({ "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged });
+    let text = format!("restored {} from {directory}: {copied} copied", format_size(files, bytes));
+    finish(json, &summary, text, damaged, "the backup was restored, but it contains")
 }
 
-/// What the sum of a command says of files besides that are damaged: nothing if there are none.
-fn more_damaged(files: u64) -> String {
-    if files == 0 { String::new() } else { format!(", {files} more damaged") }
+/// Prints the summary, and fails if there are damaged files.
+fn finish(json: bool, summary: &Value, text: String, damaged: u64, what: &'static str) -> Result<(), CliError> {
+    let more = if damaged == 0 { String::new() } else { format!(", {damaged} more damaged") };
+    print_summary(json, summary, format!("{text}{more}\n"))?;
+    if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::{Value, json};
 use strata_catalog::FileReference;
-use strata_service::{App, CheckDepth, Checked, Finding, OnDamage};
+use strata_service::{CheckDepth, Checked, Finding, OnDamage, Services};
 
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::or_interrupted;
-use super::{format_bytes, format_size, json_line, print, print_sum};
+use super::{format_bytes, format_size, json_line, print, print_summary, print_unless_failed};
 
 /// Verify the metadata database and every recorded file
 ///
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// A version that needs a file, in JSON.
+/// The JSON of a version that needs a file.
 pub(super) fn version(reference: &FileReference) -> Value {
     json!({
         "dataset_id": reference.dataset.get(),
@@ -38,26 +38,22 @@ pub(super) fn version(reference: &FileReference) -> Value {
     })
 }
 
-/// Checks once. If there is damage, the command fails after it has checked everything.
-pub(super) async fn run(app: &App, Arguments { quick, json }: Arguments) -> Result<(), CliError> {
+/// Checks everything, and fails at the end if there is damage.
+pub(super) async fn run(services: &Services, Arguments { quick, json }: Arguments) -> Result<(), CliError> {
     let depth = if quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());
-    let mut tell = |finding: &Finding| {
-        if printed.is_ok() {
-            printed = line(finding, json).and_then(|line| print(&line));
-        }
-    };
-    let checked = or_interrupted(app.maintenance().check(depth, &mut tell)).await??;
+    let mut tell = |finding: &Finding| print_unless_failed(&mut printed, || print(&line(finding, json)?));
+    let checked = or_interrupted(services.maintenance.check(depth, &mut tell)).await??;
     printed?;
     let Checked { files, bytes, damaged, unnamed } = checked;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed });
     let size = format_size(files, bytes);
-    print_sum(json, &sum, format!("checked {size}: {damaged} damaged, {unnamed} unnamed\n"))?;
+    print_summary(json, &sum, format!("checked {size}: {damaged} damaged, {unnamed} unnamed\n"))?;
     if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { damaged }) }
 }
 
-/// Runs work on the files of a backup with a bar, until a signal ends it. If it keeps going on damage, it prints a line
-/// for each finding beside the bar, until one cannot be printed.
+/// Runs work on the files of a backup with a progress bar, until a signal ends it. If `keep_going`, prints a line for
+/// each damaged file, and continues.
 pub(super) async fn with_findings<T>(
     doing: &str,
     keep_going: bool,
@@ -66,11 +62,7 @@ pub(super) async fn with_findings<T>(
 ) -> Result<T, CliError> {
     let display = ProgressDisplay::for_files(doing);
     let mut printed = Ok(());
-    let mut tell = |finding: &Finding| {
-        if printed.is_ok() {
-            printed = line(finding, json).and_then(|line| display.print(&line));
-        }
-    };
+    let mut tell = |finding: &Finding| print_unless_failed(&mut printed, || display.print(&line(finding, json)?));
     let damaged = if keep_going { OnDamage::GoOn(&mut tell) } else { OnDamage::End };
     let outcome = or_interrupted(work(&display, damaged)).await??;
     drop(display);
@@ -115,7 +107,7 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
     })
 }
 
-/// The versions that need a damaged file, for people.
+/// The text about the versions that need a damaged file.
 pub(super) fn needed_by(versions: Option<&[FileReference]>) -> String {
     match versions {
         None => "the versions that need it are unknown".to_owned(),

@@ -3,20 +3,19 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use strata_service::{App, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample, demo_examples};
+use strata_service::{DEMO_OWNER, DemoCredentials, DemoDataset, Services, demo_examples};
 
 use super::error::CliError;
 use super::print;
 
-/// Embeds files of `data-fixtures/` with their paths there.
+/// Embeds files of `data-fixtures/` with their paths.
 macro_rules! embed {
     ($($path:literal),+ $(,)?) => {
         &[ $( ($path, include_bytes!(concat!("../../data-fixtures/", $path))) ),+ ]
     };
 }
 
-/// Every file that the demo reads, embedded so that it works from a copied binary: the manifest, and the sources that
-/// it names.
+/// The manifest and its sources, embedded so that the demo works with a copied binary.
 const FILES: &[(&str, &[u8])] = embed![
     "manifest.toml",
     "world-countries/countries.json",
@@ -28,7 +27,7 @@ const FILES: &[(&str, &[u8])] = embed![
     "penguins/penguins.json",
 ];
 
-/// Writes the files below a directory (some 3 MB).
+/// Writes the files below a directory (about 3 MB).
 fn write_files(directory: &Path) -> std::io::Result<()> {
     for (path, bytes) in FILES {
         let path = directory.join(path);
@@ -40,17 +39,14 @@ fn write_files(directory: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is tried of a dataset without examples.
-const ALL: DemoExample = DemoExample { answers: "All of it", query: "" };
-
-/// Loads the demo, unless the data directory holds it already. Prints URLs to read and the owner's credentials.
-pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
+/// Loads the demo, unless it is loaded already. Prints example URLs and the owner's credentials.
+pub(super) async fn load(services: &Services, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "failed to unpack the demo files", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
     write_files(directory.path()).map_err(unpacking)?;
-    let datasets = app.demo().load(directory.path()).await?;
-    let credentials = app.demo().credentials().await?;
-    let dashboard = match app.config().server.dashboard {
+    let datasets = services.demo.load(directory.path()).await?;
+    let credentials = services.demo.credentials().await?;
+    let dashboard = match services.config.server.dashboard {
         true => format!("To see the dashboard, open {base_url}/ in a browser.\n\n"),
         false => String::new(),
     };
@@ -75,13 +71,13 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());
         let address = format!("{base_url}/api/{}/{slug}/v{}/", dataset.dataset_id, dataset.version);
-        let examples = match demo_examples(slug) {
-            [] => &[ALL],
-            examples => examples,
-        };
+        let mut queries: Vec<&str> = demo_examples(slug).iter().map(|example| example.query).collect();
+        if queries.is_empty() {
+            queries.push("");
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, requires a key)" } else { "" });
-        for DemoExample { query, .. } in examples {
+        for query in queries {
             let _ = match key {
                 None => writeln!(text, "  {address}{query}"),
                 Some(key) => writeln!(text, "  curl -H 'Authorization: Bearer {key}' '{address}{query}'"),
@@ -97,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_are_those_that_the_manifest_names() {
+    fn embedded_files_match_manifest() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         write_files(directory.path()).expect("the files are written");
         let manifest = std::fs::read_to_string(directory.path().join("manifest.toml")).expect("the manifest");

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
 use strata_diff::{ChangeType, DiffPage};
-use strata_service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
+use strata_service::{DiffError, DiffForm, DiffSides, Services, VersionDiff};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -67,7 +67,7 @@ impl Arguments {
     }
 }
 
-/// Most records; `None` is all.
+/// The maximum number of records; `None` means all.
 #[derive(Clone, Copy, Debug)]
 struct Limit(Option<u64>);
 
@@ -83,17 +83,17 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
     found.ok_or("unknown change type")
 }
 
-/// Compares two versions. The reader of the output may stop at any time.
-pub(super) async fn run(app: &App, arguments: Arguments) -> Result<(), CliError> {
-    match or_interrupted(Box::pin(print(app, &arguments))).await? {
+/// Compares two versions, until the reader of the output stops.
+pub(super) async fn run(services: &Services, arguments: Arguments) -> Result<(), CliError> {
+    match or_interrupted(Box::pin(print(services, &arguments))).await? {
         Err(CliError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
 }
 
-async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
+async fn print(services: &Services, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { dataset, v1, v2, alt, .. } = *arguments;
-    let compared = app.diffs().compare(None, dataset, DiffSides { v1, v2, alt }).await;
+    let compared = services.diffs.compare(None, dataset, DiffSides { v1, v2, alt }).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {
@@ -109,7 +109,7 @@ async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     output.flush().map_err(unwritable)
 }
 
-/// Prints the answer of `GET /dataset/diff`, and a line break.
+/// Prints the response of `GET /dataset/diff`, and a line break.
 async fn print_json(
     diff: &VersionDiff,
     page: &DiffPage,

@@ -9,7 +9,9 @@ use strata_json::{Cursor, Text};
 use strata_service::{DiffSummary, VersionDiff};
 use strata_types::text::with_invisible;
 
-/// How much of a value and of an entity is shown.
+use super::counted;
+
+/// The maximum lengths of shown values and entities, in characters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
     value: usize,
@@ -17,15 +19,14 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// At most this many characters.
     pub(super) const CUT: Lengths = Lengths { value: 60, entity: 120 };
     pub(super) const WHOLE: Lengths = Lengths { value: usize::MAX, entity: usize::MAX };
 }
 
-/// Characters that are shown before two long values begin to differ.
+/// Characters that are shown before the first difference of two long values.
 const CONTEXT: usize = 20;
 
-/// The styles; by default none.
+/// The styles of a report, without any by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Palette {
     heading: Style,
@@ -37,7 +38,6 @@ pub(super) struct Palette {
 }
 
 impl Palette {
-    /// In the colours of the terminal.
     pub(super) fn coloured() -> Palette {
         Palette {
             heading: Style::new().bold(),
@@ -49,7 +49,7 @@ impl Palette {
         }
     }
 
-    fn of(&self, change: ChangeType) -> Style {
+    fn style(&self, change: ChangeType) -> Style {
         match change {
             ChangeType::Added => self.added,
             ChangeType::Subtracted => self.subtracted,
@@ -87,8 +87,7 @@ impl Report {
         let [v1, v2] = diff.versions;
         let name = visible(diff.dataset.name.as_str());
         let alternate = if diff.alt { "the alternate of " } else { "" };
-        let total_v1 = entities(total_v1);
-        let total_v2 = entities(total_v2);
+        let [total_v1, total_v2] = [total_v1, total_v2].map(|total| counted(total, "entity", "entities"));
         let heading = format!("{name}: version {v1} ({total_v1}) and {alternate}version {v2} ({total_v2})");
         let palette = &self.palette;
         format!(
@@ -110,7 +109,7 @@ impl Report {
             (_, b"null") => ChangeType::Subtracted,
             _ => ChangeType::Modified,
         };
-        let style = self.palette.of(change);
+        let style = self.palette.style(change);
         let id = string(member("id"));
         let source = string(member("source"));
         let mut text = format!("\n{} {}", Painted(style, sign(change)), Painted(style, id));
@@ -169,7 +168,7 @@ impl Report {
                     (ChangeType::Modified, format!("{old} → {new}"))
                 }
             };
-            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.of(change), sign(change)));
+            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.style(change), sign(change)));
         }
     }
 
@@ -199,11 +198,7 @@ impl Report {
     }
 }
 
-fn entities(number: u64) -> String {
-    format!("{number} {}", if number == 1 { "entity" } else { "entities" })
-}
-
-/// The inside of a JSON string.
+/// A JSON string without its quotes.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or_default()
 }
@@ -261,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modified_entity_has_its_fields() {
+    fn modified_entity_shows_its_fields() {
         check(
             concat!(
                 r#"{"id":"m0-1","change_type":"modified","source":"http://a/1","#,
@@ -271,55 +266,38 @@ mod tests {
             ),
             "\n~ m0-1  http://a/1\n    ~ a: 1.0 → 2\n    - b: null\n    ~ d: null → 5\n    ~ \"\": 0 → 1\n    + c: []\n",
         );
-    }
-
-    #[test]
-    fn a_modified_entity_without_a_source_is_shown_itself() {
+        // Without a source, the entity itself identifies the record.
         check(
-            concat!(
-                r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"n":"x","a":1},"v2":{"n":"x","a":2},"#,
-                r#""field_diffs":[{"field":"a","v1":1,"v2":2}]}"#
-            ),
+            r#"{"id":"m0-0","source":"","v1":{"n":"x","a":1},"v2":{"n":"x","a":2},"field_diffs":[{"field":"a","v1":1,"v2":2}]}"#,
             "\n~ m0-0\n    {\"n\":\"x\",\"a\":2}\n    ~ a: 1 → 2\n",
         );
     }
 
     #[test]
-    fn added_and_subtracted_entities_are_shown_on_a_line() {
+    fn long_texts_of_records_are_cut() {
+        check(r#"{"id":"a3","source":"","v1":null,"v2":{"a":"é\n"}}"#, "\n+ a3\n    {\"a\":\"é\\n\"}\n");
+        let long = "x".repeat(1 << 20);
         check(
-            r#"{"id":"a3","change_type":"added","source":"","v1":null,"v2":{"a":"é\n"},"field_diffs":[]}"#,
-            "\n+ a3\n    {\"a\":\"é\\n\"}\n",
+            &format!(r#"{{"id":"s3","source":"\"","v1":{{"a":"{long}"}},"v2":null}}"#),
+            &format!("\n- s3  \\\"\n    {{\"a\":\"{}…\n", &long[..33]),
         );
-        let long = "x".repeat(50);
         check(
             &format!(
-                r#"{{"id":"s3","change_type":"subtracted","source":"\"","v1":{{"a":"{long}"}},"v2":null,"field_diffs":[]}}"#
+                r#"{{"id":"m0-0","source":"{long}","v1":{{"{long}":1}},"v2":{{"{long}":2}},"field_diffs":[{{"field":"{long}","v1":1,"v2":2}}]}}"#
             ),
-            &format!("\n- s3  \\\"\n    {{\"a\":\"{}…\n", "x".repeat(33)),
+            &format!("\n~ m0-0  {}…\n    ~ {}…: 1 → 2\n", &long[..39], &long[..29]),
         );
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("a\u{1b}[31m\u{9b}b\u{202e}c\u{7f}"), "a\\u001b[31m\\u009bb\\u202ec\\u007f");
         assert_eq!(visible("\u{61c}\u{200b}\u{2060}\u{feff}"), "\\u061c\\u200b\\u2060\\ufeff");
         assert_eq!(visible("👩\u{200d}👧"), "👩\u{200d}👧");
     }
 
     #[test]
-    fn sources_and_names_are_cut_as_values_are() {
-        let source = "s".repeat(1 << 20);
-        let name = "n".repeat(1 << 20);
-        check(
-            &format!(
-                r#"{{"id":"m0-0","change_type":"modified","source":"{source}","v1":{{"{name}":1}},"v2":{{"{name}":2}},"field_diffs":[{{"field":"{name}","v1":1,"v2":2}}]}}"#
-            ),
-            &format!("\n~ m0-0  {}…\n    ~ {}…: 1 → 2\n", "s".repeat(39), "n".repeat(29)),
-        );
-    }
-
-    #[test]
-    fn long_values_are_cut_where_they_differ() {
+    fn long_values_are_cut_around_their_difference() {
         assert_eq!(cut("äöü", 3), "äöü");
         assert_eq!(cut("äöüß", 3), "äö…");
         let common = "x".repeat(100);

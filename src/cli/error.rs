@@ -1,4 +1,4 @@
-//! Why a command failed.
+//! The errors of commands.
 
 use std::io;
 use std::path::PathBuf;
@@ -33,9 +33,8 @@ pub(super) enum CliError {
     Nodes(#[source] CatalogError),
     #[error("failed to import {from}: {problem}")]
     Import {
-        /// The file or URL as it was given.
         from: String,
-        /// Why, with the names of flags, and what would be right.
+        /// The reason, with flags in place of field names.
         problem: String,
     },
     #[error("invalid QUERY: {0}")]
@@ -48,12 +47,10 @@ pub(super) enum CliError {
     Demo(#[from] DemoError),
     #[error("failed to listen on {address} (to use another address, set `--listen`)")]
     Listen { address: String, source: io::Error },
-    /// The server stopped by itself.
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error("{0}")]
     Password(&'static str),
-    /// A file may be removed while a read uses it.
     #[error(
         "--older-than must be more than {longest_read_s} s, the longest time that a request can use a file (2 s + \
          max(2 * query.timeout_s, query.diff_timeout_s) + 4 * query.heavy_wait_s + server.answer_timeout_s); if no \
@@ -81,7 +78,6 @@ pub(super) enum CliError {
     Manual { directory: PathBuf, source: io::Error },
     #[error("interrupted")]
     Interrupted,
-    /// The machine failed to do something.
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
 }

@@ -1,10 +1,10 @@
-//! `strata explain`: explains a read.
+//! `strata explain`: shows the plan and cost of a query.
 
 use clap::Args;
 use strata_config::Config;
 use strata_http::params;
 use strata_http::read::path;
-use strata_service::{App, IgnoredParameter};
+use strata_service::{IgnoredParameter, Purpose, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -35,7 +35,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Explains one read. A signal ends it.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let Arguments { dataset, query, version, alt, json } = arguments;
     let (path, query) = parts(&query);
@@ -48,20 +47,20 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let version = version.or(path.map(|path| path.target.version)).unwrap_or(VersionSelector::Active);
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
 
-    let app = App::open_existing(&config).await?;
+    let services = Services::open(&config, Purpose::Maintain).await?;
     let explained = async {
-        let explanation = or_interrupted(app.reads().explain(None, dataset, version, request, ignored)).await?;
+        let explanation = or_interrupted(services.reads.explain(None, dataset, version, request, ignored)).await?;
         let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
         print(&if json { json_line(&explanation)? } else { explanation.to_string() })
     };
-    closing(&app, Box::pin(explained)).await
+    closing(&services, Box::pin(explained)).await
 }
 
-/// The path, where there is one, and the query string.
+/// The path, if there is one, and the query string.
 fn parts(text: &str) -> (Option<&str>, Option<&str>) {
     let text = ["http://", "https://"].into_iter().find_map(|scheme| text.strip_prefix(scheme)).map_or(text, |rest| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        // A URL without a path names the root.
+        // A URL without a path is the root.
         if rest[end..].starts_with('/') { &rest[end..] } else { "/" }
     });
     if !text.starts_with('/') {
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_string_a_path_and_a_url_are_told_apart() {
+    fn query_string_path_and_url_are_distinguished() {
         for (text, expected) in [
             ("", (None, Some(""))),
             ("limit=1&filter=a:/b", (None, Some("limit=1&filter=a:/b"))),

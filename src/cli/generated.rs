@@ -1,5 +1,5 @@
-//! What is generated from the definition of the command line. `strata completions`: the script with which a shell
-//! completes command lines. `strata manual`: the manual pages.
+//! Output generated from the definition of the command line: `strata completions`, a shell completion script, and
+//! `strata manual`, the manual pages.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub(super) fn write_manual(arguments: &ManualArguments) -> Result<(), CliError> 
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .and_then(|()| {
-            // Gives each command its whole name, and the options that all have.
+            // Adds the full name and the global options to each command.
             let mut command = CommandLine::command().disable_help_subcommand(true);
             command.build();
             clap_mangen::generate_to(with_synopsis(command), directory)
@@ -47,7 +47,7 @@ pub(super) fn write_manual(arguments: &ManualArguments) -> Result<(), CliError> 
         .map_err(|source| CliError::Manual { directory: directory.clone(), source })
 }
 
-/// A command whose synopsis, and those of its subcommands, name the values of options. Those of `clap_mangen` do not.
+/// Adds a synopsis with the values of options to a command and its subcommands, because `clap_mangen` omits values.
 fn with_synopsis(command: Command) -> Command {
     let usage = synopsis(&command);
     command.override_usage(usage).mut_subcommands(with_synopsis)
@@ -68,7 +68,7 @@ fn synopsis(command: &Command) -> String {
     words.join(" ")
 }
 
-/// An option as it is written: `-h|--help`, `--data DIR`.
+/// The option in the synopsis: `-h|--help`, `--data DIR`.
 fn with_value(option: &Arg) -> String {
     let short = option.get_short().map(|short| format!("-{short}"));
     let long = option.get_long().map(|long| format!("--{long}"));

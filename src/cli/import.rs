@@ -1,4 +1,4 @@
-//! `strata import`: makes the next version of a dataset from a file or a URL.
+//! `strata import`: creates the next version of a dataset from a file or a URL.
 
 use std::io::{self, IsTerminal};
 use std::pin::pin;
@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use strata_config::Config;
-use strata_service::{App, ImportProgress, ImportRequest, local_path};
+use strata_service::{ImportProgress, ImportRequest, Purpose, Services, local_path};
 use strata_types::causes::Causes;
 use strata_types::dataset::About;
 use strata_types::path::Path;
@@ -79,15 +79,14 @@ struct Line<'a> {
     warnings: &'a [String],
 }
 
-/// Imports with a progress bar on a terminal. A signal ends the import. Nothing is changed then.
+/// Imports with a progress bar on a terminal. A signal ends the import, which then changes nothing.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    // Before anything is opened: the owner and the catalog must already exist.
     check_file(&arguments.source)?;
-    let app = App::open_to_import(&config).await?;
-    closing(&app, Box::pin(import(&app, arguments))).await
+    let services = Services::open(&config, Purpose::Import).await?;
+    closing(&services, Box::pin(import(&services, arguments))).await
 }
 
-async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
+async fn import(services: &Services, arguments: Arguments) -> Result<(), CliError> {
     const REDRAW: Duration = Duration::from_millis(100);
 
     let progress = Arc::new(ImportProgress::default());
@@ -105,14 +104,14 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         infer_types: arguments.infer_types,
     };
     let mut signals = Signals::listen()?;
-    let mut importing = pin!(app.refreshes().import(request, progress.clone()));
+    let mut importing = pin!(services.refreshes.import(request, progress.clone()));
     let mut redraw = tokio::time::interval(REDRAW);
     let outcome = loop {
         tokio::select! {
             outcome = &mut importing => break outcome,
             _ = signals.next() => {
                 // Records that the import has ended, and removes what it wrote.
-                app.refreshes().finish(Duration::ZERO).await;
+                services.refreshes.finish(Duration::ZERO).await;
                 return Err(CliError::Interrupted);
             }
             _ = redraw.tick(), if display.is_some() => {
@@ -133,14 +132,14 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         private_key: imported.private_key.as_ref().map(|key| key.expose()),
         warnings: &imported.warnings,
     })?)?;
-    // The version exists, for any answer of its receivers.
-    if let Err(error) = app.deliveries().send_due().await {
+    // The version exists regardless of the responses of webhook receivers.
+    if let Err(error) = services.deliveries.send_due().await {
         tracing::warn!(error = %Causes(&error), "failed to send due webhooks; another process will send them");
     }
     Ok(())
 }
 
-/// Whether a source that is a local file can be read.
+/// Refuses a local source that cannot be read.
 fn check_file(source: &str) -> Result<(), CliError> {
     let Some(path) = local_path(source) else { return Ok(()) };
     let problem = match std::fs::metadata(&path) {
@@ -161,7 +160,7 @@ fn check_file(source: &str) -> Result<(), CliError> {
     Err(CliError::Import { from: source.to_owned(), problem })
 }
 
-/// An error whose text names the fields of a dataset, with the flags of this command in their place.
+/// The text of an error, with the flags of this command in place of the fields of a dataset.
 fn with_flags(error: &str) -> String {
     const FLAGS: [(&str, &str); 3] =
         [("`records_path`", "`--records-path`"), ("`format`", "`--format`"), ("`infer_types`", "`--infer-types`")];
@@ -173,12 +172,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_flags_in_place_of_fields() {
+    fn error_contains_flags_instead_of_fields() {
         for (error, expected) in [
             ("set `records_path` to the path", "set `--records-path` to the path"),
             ("it is Parquet; set `format` to parquet", "it is Parquet; set `--format` to parquet"),
             ("`infer_types` applies only to csv", "`--infer-types` applies only to csv"),
-            // What the source itself holds stays.
+            // Field names in the source stay.
             ("item 1 (line 2): records_path, format", "item 1 (line 2): records_path, format"),
         ] {
             assert_eq!(with_flags(error), expected);

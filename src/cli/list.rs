@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
-use strata_service::App;
+use strata_service::Services;
 use strata_types::dataset::Dataset;
 use strata_types::ids::UserId;
 
@@ -55,25 +55,27 @@ fn yes_or_no(holds: bool) -> String {
     if holds { "yes" } else { "no" }.to_owned()
 }
 
-pub(super) async fn run(app: &App, arguments: Arguments) -> Result<(), CliError> {
+pub(super) async fn run(services: &Services, arguments: Arguments) -> Result<(), CliError> {
     let mut table = Table::new(COLUMNS);
     let mut after = None;
     loop {
-        let datasets = app.datasets().all(after, PAGE).await?;
-        table.print(&lines(app, &datasets).await?, arguments.json)?;
+        let datasets = services.datasets.all(after, PAGE).await?;
+        table.print(&lines(services, &datasets).await?, arguments.json)?;
         let Some(last) = datasets.last() else { return Ok(()) };
         after = Some(last.id);
     }
 }
 
-/// The lines about a page of datasets. Owners are looked up once for a page.
-async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
+/// The lines of a page of datasets. Looks each owner up once for a page.
+async fn lines(services: &Services, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
     let mut owners: HashMap<UserId, Option<String>> = HashMap::new();
     let mut lines = Vec::with_capacity(datasets.len());
     for dataset in datasets {
         let owner = match owners.entry(dataset.owner) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => unknown.insert(app.accounts().user(dataset.owner).await?.map(|user| user.email)),
+            Entry::Vacant(unknown) => {
+                unknown.insert(services.accounts.user(dataset.owner).await?.map(|user| user.email))
+            }
         };
         lines.push(Line {
             dataset_id: dataset.id.get(),
@@ -83,7 +85,7 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
             // Numbers of versions are consecutive, from 1.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
-            file_size_bytes: app.datasets().active_file_bytes(dataset).await?,
+            file_size_bytes: services.datasets.active_file_bytes(dataset).await?,
             pinned: dataset.pinned_version.is_some(),
             private: dataset.is_private(),
             frozen: dataset.frozen,

@@ -34,7 +34,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use strata_config::{Config, ConfigFile, ConfigSources};
-use strata_service::{App, OpenError};
+use strata_service::{Purpose, Services};
 use strata_types::causes::Causes;
 use strata_types::ids::DatasetId;
 use strata_types::similar;
@@ -81,13 +81,13 @@ enum Command {
 }
 
 impl CommandLine {
-    /// Of this process. Ends it when the command line cannot be parsed, or asks for help.
+    /// Parses the command line of this process. Ends the process if that fails, or to show help.
     pub(crate) fn of_process() -> CommandLine {
         CommandLine::try_parse().unwrap_or_else(|error| suggesting_one(error).exit())
     }
 }
 
-/// An error that suggests only the nearest command. The parser's own list begins with one that is hardly alike.
+/// The error with only the nearest command as a suggestion. The parser's own list begins with less similar ones.
 fn suggesting_one(mut error: clap::Error) -> clap::Error {
     let known = CommandLine::command();
     let nearest = match error.get(ContextKind::InvalidSubcommand) {
@@ -102,15 +102,15 @@ fn suggesting_one(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Parses a command line and runs it to its end. It runs on a thread of its own, because the system sets the stack of
-/// the first thread (`ulimit -s`).
+/// Parses and runs a command line, on a separate thread because the system sets the stack size of the first thread
+/// (`ulimit -s`).
 pub(crate) fn run(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
     let ended = thread.spawn(move || execute(parse())).map(JoinHandle::join);
     logging::end();
     let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
-        // It has printed the reason.
+        // The panic hook has printed the reason.
         Ok(Err(_panic)) => return ExitCode::from(101),
         Err(source) => Err(CliError::Io { what: "failed to start threads", source }),
     };
@@ -144,21 +144,21 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     match command {
         Command::Serve(arguments) => block_on(serve::run(arguments, config)),
         Command::User(arguments) => block_on(arguments.run(config)),
-        Command::List(arguments) => run_with(App::open_records(&config), list::run, arguments),
-        Command::Nodes(arguments) => run_with(App::open_records(&config), nodes::run, arguments),
+        Command::List(arguments) => run_with(&config, Purpose::Records, list::run, arguments),
+        Command::Nodes(arguments) => run_with(&config, Purpose::Records, nodes::run, arguments),
         Command::Import(arguments) => block_on(import::run(arguments, config)),
         Command::Explain(arguments) => block_on(explain::run(arguments, config)),
-        Command::Diff(arguments) => run_with(App::open_existing(&config), diff::run, arguments),
+        Command::Diff(arguments) => run_with(&config, Purpose::Maintain, diff::run, arguments),
         Command::Sweep(arguments) => block_on(sweep::run(arguments, config)),
-        Command::Check(arguments) => run_with(App::open_existing(&config), check::run, arguments),
-        Command::Scrub(arguments) => run_with(App::open_existing(&config), scrub::run, arguments),
-        Command::Backup(arguments) => run_with(App::open_existing(&config), backup::back_up, arguments),
+        Command::Check(arguments) => run_with(&config, Purpose::Maintain, check::run, arguments),
+        Command::Scrub(arguments) => run_with(&config, Purpose::Maintain, scrub::run, arguments),
+        Command::Backup(arguments) => run_with(&config, Purpose::Maintain, backup::back_up, arguments),
         Command::Restore(arguments) => block_on(backup::restore(arguments, config)),
         Command::Completions(_) | Command::Manual(_) => Ok(()),
     }
 }
 
-/// The places of this process's configuration.
+/// The sources of this process's configuration.
 fn sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Option<String>)>) -> ConfigSources {
     let file = match shared.config {
         Some(path) => ConfigFile::Required(path),
@@ -169,11 +169,11 @@ fn sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Opti
     ConfigSources { file, environment: std::env::vars_os().collect(), flags: flags.collect() }
 }
 
-/// The stack of the thread that runs the command.
+/// The stack size of the thread that runs the command.
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
-/// The stack of all other threads except those of queries. It is set here, so that no limit of the system or its
-/// environment makes it smaller. Even for hundreds of threads it takes little address space.
+/// The stack size of all other threads except for those of queries, regardless of limits of the system or environment.
+/// Hundreds of stacks take little address space.
 const STACK_BYTES: usize = 4 << 20;
 
 fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
@@ -183,28 +183,28 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
         .build()
         .map_err(|source| CliError::Io { what: "failed to start threads", source })?;
     let outcome = runtime.block_on(command);
-    // Tasks that still run were cut by a signal or an error. They get a moment to remove their temporary files.
+    // Tasks that still run were interrupted by a signal or an error, and need a moment to remove temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
 }
 
-/// Opens the service and runs a command with it.
+/// Opens the services and runs a command with them.
 fn run_with<A>(
-    opening: impl Future<Output = Result<App, OpenError>>,
-    command: impl AsyncFnOnce(&App, A) -> Result<(), CliError>,
+    config: &Config,
+    purpose: Purpose,
+    command: impl AsyncFnOnce(&Services, A) -> Result<(), CliError>,
     arguments: A,
 ) -> Result<(), CliError> {
     block_on(async {
-        let app = opening.await?;
-        closing(&app, Box::pin(command(&app, arguments))).await
+        let services = Services::open(config, purpose).await?;
+        closing(&services, Box::pin(command(&services, arguments))).await
     })
 }
 
-/// Works with what is open, and then closes its catalog, whatever came of the work: an SQLite file is whole then, and
-/// may be copied or replaced.
-async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+/// Does the work, and then closes the services, also after an error. A closed SQLite file can be copied or replaced.
+async fn closing(services: &Services, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let outcome = work.await;
-    app.close().await;
+    services.close().await;
     outcome
 }
 
@@ -238,9 +238,16 @@ fn format_size(files: u64, bytes: u64) -> String {
     format!("{} ({})", format_files(files), format_bytes(bytes))
 }
 
-/// Prints what a command has done in all: as one line of JSON, or as a text.
-fn print_sum(json: bool, sum: &serde_json::Value, text: String) -> Result<(), CliError> {
-    print(&if json { json_line(sum)? } else { text })
+/// Prints the summary of a command: as one line of JSON, or as a text.
+fn print_summary(json: bool, summary: &serde_json::Value, text: String) -> Result<(), CliError> {
+    print(&if json { json_line(summary)? } else { text })
+}
+
+/// Prints a line, unless an earlier one failed. The work of the command continues if nobody reads its output.
+fn print_unless_failed(printed: &mut Result<(), CliError>, print: impl FnOnce() -> Result<(), CliError>) {
+    if printed.is_ok() {
+        *printed = print();
+    }
 }
 
 /// Writes to standard output at once.

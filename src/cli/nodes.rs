@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use strata_cluster::nodes::NodeState;
-use strata_service::App;
+use strata_service::Services;
 
 use super::error::CliError;
 use super::print;
@@ -41,8 +41,8 @@ const COLUMNS: &[Column<Line>] = &[
     ("ADDRESS", Align::Left, |line| or_dash(line.internal_address.clone())),
 ];
 
-pub(super) async fn run(app: &App, Arguments { json }: Arguments) -> Result<(), CliError> {
-    let lines: Vec<Line> = app.nodes().all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
+pub(super) async fn run(services: &Services, Arguments { json }: Arguments) -> Result<(), CliError> {
+    let lines: Vec<Line> = services.nodes.all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
     if lines.is_empty() && !json {
         return print("no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n");
     }

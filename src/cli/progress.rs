@@ -1,5 +1,4 @@
-//! Progress on a terminal. Of an import: the source's bytes while it is read, then the entities while they are written.
-//! Of a backup and a restore: the files that are done.
+//! Progress bars: the source's bytes and then the entities of an import, the finished files of a backup or a restore.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +17,6 @@ impl ProgressDisplay {
         Self(bar.with_finish(ProgressFinish::AndClear))
     }
 
-    /// For files; `doing` says what is done with them.
     pub(super) fn for_files(doing: &str) -> Self {
         let display = Self::new();
         display.set_style(&format!("{doing} {{spinner}} {{bytes}} {{bytes_per_sec}}, {{msg}}"));
@@ -26,7 +24,7 @@ impl ProgressDisplay {
     }
 
     fn set_style(&self, template: &str) {
-        // The templates are constants. A wrong one would show the default bar, which does no harm.
+        // The templates are constants. An invalid one shows the default bar.
         self.0.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
@@ -57,7 +55,7 @@ impl ProgressDisplay {
         self.0.set_position(bytes);
     }
 
-    /// Prints something on standard output, with the bar out of the way.
+    /// Prints a text on standard output without overwriting the bar.
     pub(super) fn print(&self, text: &str) -> Result<(), CliError> {
         self.0.suspend(|| print(text))
     }

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::json;
 use strata_config as config;
-use strata_service::{App, DamagedFile, Scrubbed};
+use strata_service::{DamagedFile, Scrubbed, Services};
 
 use super::check::{needed_by, version};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{format_size, json_line, print, print_sum};
+use super::{format_size, json_line, print, print_summary, print_unless_failed};
 
 /// Verify every version file at a limited rate, and list damaged files
 ///
@@ -26,20 +26,16 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Scrubs once. If there is damage, the command fails after it has read everything.
-pub(super) async fn run(app: &App, Arguments { bytes_per_s, json }: Arguments) -> Result<(), CliError> {
-    let bytes_per_s = bytes_per_s.unwrap_or(app.config().scrub.bytes_per_s);
+/// Reads everything, and fails at the end if there is damage.
+pub(super) async fn run(services: &Services, Arguments { bytes_per_s, json }: Arguments) -> Result<(), CliError> {
+    let bytes_per_s = bytes_per_s.unwrap_or(services.config.scrub.bytes_per_s);
     let mut printed = Ok(());
-    let mut tell = |file: &DamagedFile| {
-        if printed.is_ok() {
-            printed = line(file, json).and_then(|line| print(&line));
-        }
-    };
-    let scrubbed = or_interrupted(app.maintenance().scrub(bytes_per_s, &mut tell)).await??;
+    let mut tell = |file: &DamagedFile| print_unless_failed(&mut printed, || print(&line(file, json)?));
+    let scrubbed = or_interrupted(services.maintenance.scrub(bytes_per_s, &mut tell)).await??;
     printed?;
     let Scrubbed { files, bytes, damaged } = scrubbed;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged });
-    print_sum(json, &sum, format!("read {}: {damaged} damaged\n", format_size(files, bytes)))?;
+    print_summary(json, &sum, format!("read {}: {damaged} damaged\n", format_size(files, bytes)))?;
     let what = "the scrub found";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }

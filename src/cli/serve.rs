@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use clap::builder::UnknownArgumentValueParser;
 use strata_config::{Config, InternalAddress, ListenAddress};
 use strata_dashboard as dashboard;
 use strata_runtime::memory;
-use strata_service::App;
+use strata_service::{Purpose, Services};
 use strata_types::node::Roles;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -33,7 +34,7 @@ pub(super) struct Arguments {
     /// Use this option to serve a backup next to the original
     #[arg(long)]
     pub(super) no_background: bool,
-    /// What other programs call it; refused with a word of what is meant
+    /// The name in other programs; refused with a suggestion
     #[arg(long = "port", hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--listen"))]
     _port: Option<String>,
     /// As `--port`
@@ -41,63 +42,62 @@ pub(super) struct Arguments {
     _host: Option<String>,
 }
 
-/// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+/// Opens the services and serves requests. The first signal stops the server gracefully, a second one at once.
+pub(super) async fn run(arguments: Arguments, mut config: Config) -> Result<(), CliError> {
     memory::use_no_huge_pages();
-    // Before anything is made or loaded, so that a port in use leaves nothing behind.
-    let address = config.server.listen.as_str();
-    let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
-    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
-    let reachable = reachable(listener.local_addr().map_err(cannot_listen)?);
+    // Before anything is created, so that a port in use leaves nothing behind.
+    let (listener, address) = listen(config.server.listen.as_str()).await?;
+    let reachable = reachable(address);
     let base_url = format!("http://{reachable}");
-    let tasks = listen_for_tasks(&config).await?;
-    let mut config = config.clone();
+    let tasks = match &config.cluster.listen {
+        Some(address) => Some(listen(address.as_str()).await?),
+        None => None,
+    };
     if config.server.listen.takes_any_port() {
         config.server.listen = ListenAddress::from(reachable);
     }
     if let (Some((_, address)), None) = (&tasks, &config.cluster.internal_address) {
         config.cluster.internal_address = InternalAddress::try_from(address.to_string()).ok();
     }
-    let app = App::open(&config).await?;
-    let served = serve(app.clone(), arguments, &config, listener, base_url);
-    let Some((listener, address)) = tasks else { return closing(&app, Box::pin(served)).await };
-    tracing::info!(%address, "listening for tasks from other nodes");
+    let services = Services::open(&config, Purpose::Serve).await?;
     let stop = CancellationToken::new();
-    let serving = {
-        let app = app.clone();
+    let task_server = tasks.map(|(listener, address)| {
+        tracing::info!(%address, "listening for tasks from other nodes");
+        let services = services.clone();
         let stop = stop.clone();
-        tokio::spawn(async move { app.serve_tasks(listener, stop).await })
-    };
+        tokio::spawn(async move { services.serve_tasks(listener, stop).await })
+    });
     let served = async {
-        let served = served.await;
+        let served = serve(services.clone(), arguments, &config, listener, base_url).await;
         stop.cancel();
-        // It ends soon, and has logged what went wrong.
-        let _ = serving.await;
+        if let Some(task_server) = task_server {
+            // The task ends soon, and has logged its errors.
+            let _ = task_server.await;
+        }
         served
     };
-    closing(&app, Box::pin(served)).await
+    closing(&services, Box::pin(served)).await
 }
 
-/// Where this server takes tasks of others, if it does: a listener, and its address.
-async fn listen_for_tasks(config: &Config) -> Result<Option<(TcpListener, SocketAddr)>, CliError> {
-    let Some(listen) = &config.cluster.listen else { return Ok(None) };
-    let cannot_listen = |source| CliError::Listen { address: listen.as_str().to_owned(), source };
-    let listener = TcpListener::bind(listen.as_str()).await.map_err(cannot_listen)?;
-    let address = listener.local_addr().map_err(cannot_listen)?;
-    Ok(Some((listener, address)))
+/// A listener, and the address that it is bound to.
+async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), CliError> {
+    let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+    let bound = listener.local_addr().map_err(cannot_listen)?;
+    Ok((listener, bound))
 }
 
 async fn serve(
-    app: App,
+    services: Arc<Services>,
     arguments: Arguments,
     config: &Config,
     listener: TcpListener,
     base_url: String,
 ) -> Result<(), CliError> {
-    app.verify_catalog().await?;
+    services.verify_catalog().await?;
     if arguments.demo {
-        app.demo().check().await?;
-        demo::load(&app, &base_url).await?;
+        services.demo.check().await?;
+        demo::load(&services, &base_url).await?;
     }
     let mut signals = Signals::listen()?;
     let background = config.server.background;
@@ -110,24 +110,24 @@ async fn serve(
         print(&format!("roles: {roles}\n"))?;
     }
     print(&format!("listening on {base_url}\n"))?;
-    if app.accounts().users(None, 1).await.is_ok_and(|users| users.is_empty()) {
+    if services.accounts.users(None, 1).await.is_ok_and(|users| users.is_empty()) {
         tracing::info!("there are no users yet; run `strata user add` to add one");
     }
-    let node = app.nodes().own_name();
+    let node = services.nodes.own_name();
     tracing::info!(url = base_url, data = %config.data.directory.display(), background, %roles, node, "listening");
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
-    let background = app.start_background();
-    let mut serving = pin!(dashboard::serve(app, listener, shutdown));
+    let background = services.start_background();
+    let mut serving = pin!(dashboard::serve(services, listener, shutdown));
     tokio::select! {
         outcome = &mut serving => return Ok(outcome?),
         signal = signals.next() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
     }
-    // `serving` holds the receiver, so this reaches it.
+    // `serving` contains the receiver, so sending succeeds.
     let _ = begin_shutdown.send(());
     let [notice, limit] = [config.server.drain_notice_s, config.server.drain_s].map(Duration::from_secs);
     let finished = async {
-        // Until the balancer knows, it sends requests for refreshes, too.
+        // Until the load balancer notices, it also sends requests for refreshes.
         tokio::time::sleep(notice).await;
         background.finish(limit).await;
     };
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printed_addresses_can_be_connected_to() {
+    fn printed_address_accepts_connections() {
         for (bound, printed) in [
             ("0.0.0.0:80", "127.0.0.1:80"),
             ("[::]:80", "[::1]:80"),

@@ -1,4 +1,4 @@
-//! The signals that ask a process to end: SIGTERM, SIGINT, and SIGHUP, which comes when its terminal is closed.
+//! The signals that end a process: SIGTERM, SIGINT, and SIGHUP, which is sent when its terminal is closed.
 
 use std::fs;
 use std::io;
@@ -7,28 +7,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 
-/// The signals. From its creation on they no longer end the process by themselves.
+/// Receives the signals, which no longer end the process by themselves.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// None where the process was started to ignore it, as `nohup` does.
+    /// `None` if the process was started to ignore it, as by `nohup`.
     hang_up: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes the signals over; needs a runtime.
     pub(super) fn listen() -> Result<Self, CliError> {
         let all = || -> io::Result<Self> {
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
-                hang_up: is_taken(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
+                hang_up: is_handled(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
             })
         };
         all().map_err(|source| CliError::Io { what: "failed to install signal handlers", source })
     }
 
-    /// Waits for the next of them and returns its name.
+    /// Waits for the next signal, and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         let hang_up = async {
             match &mut self.hang_up {
@@ -44,7 +43,7 @@ impl Signals {
     }
 }
 
-/// The outcome of work, unless a signal ends it.
+/// The outcome of the work, unless a signal ends it.
 pub(super) async fn or_interrupted<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
     let mut signals = Signals::listen()?;
     tokio::select! {
@@ -53,8 +52,8 @@ pub(super) async fn or_interrupted<T>(work: impl Future<Output = T>) -> Result<T
     }
 }
 
-/// Whether a signal is known not to be ignored.
-fn is_taken(kind: SignalKind) -> bool {
+/// Whether the process does not ignore a signal.
+fn is_handled(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use strata_config::Config;
-use strata_service::{App, Swept, SweptFile};
+use strata_service::{Purpose, Services, Swept, SweptFile};
 
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, duration, format_bytes, format_size, json_line, print, print_sum};
+use super::{closing, duration, format_bytes, format_size, json_line, print, print_summary, print_unless_failed};
 
 /// Remove unused files
 ///
@@ -28,44 +28,35 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Sweeps once. Prints files that cannot be removed on standard error, and then fails.
+/// Sweeps once. Logs files that cannot be removed, and fails at the end if there are any.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let older_than = arguments.older_than.unwrap_or(Duration::from_secs(config.sweep.older_than_s));
     if !arguments.offline && older_than <= config.longest_read() {
         return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
     }
-    let app = App::open_existing(&config).await?;
-    closing(&app, sweep(&app, older_than, &arguments)).await
+    let services = Services::open(&config, Purpose::Maintain).await?;
+    closing(&services, sweep(&services, older_than, &arguments)).await
 }
 
-async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
+async fn sweep(services: &Services, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { offline, json, .. } = *arguments;
     let mut printed = Ok(());
-    let mut tell = |file: &SweptFile| {
-        let outcome = match &file.failure {
-            Some(error) => {
-                tracing::warn!(path = file.path, error, "failed to remove file");
-                Ok(())
-            }
-            None => line(file, json).and_then(|line| print(&line)),
-        };
-        // The sweep goes on when nobody reads its output any more.
-        if printed.is_ok() {
-            printed = outcome;
-        }
+    let mut tell = |file: &SweptFile| match &file.failure {
+        Some(error) => tracing::warn!(path = file.path, error, "failed to remove file"),
+        None => print_unless_failed(&mut printed, || print(&line(file, json)?)),
     };
     let sweeping = async {
         if offline {
-            app.schedules().end_writes_of_the_dead().await?;
+            services.refreshes.end_writes_of_the_dead().await?;
         }
-        app.maintenance().sweep(older_than, &mut tell).await
+        services.maintenance.sweep(older_than, &mut tell).await
     };
     let swept = or_interrupted(sweeping).await??;
     printed?;
     let Swept { removed, removed_bytes, failed, held } = swept;
     let rest = if held { "; a backup or check is still using files, so run the sweep again later" } else { "" };
     let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held });
-    print_sum(json, &sum, format!("removed {}{rest}\n", format_size(removed, removed_bytes)))?;
+    print_summary(json, &sum, format!("removed {}{rest}\n", format_size(removed, removed_bytes)))?;
     if failed == 0 { Ok(()) } else { Err(CliError::SweepFailed { files: failed }) }
 }
 

@@ -1,4 +1,4 @@
-//! Tables of text, page by page: as many rows as there are need not be held.
+//! Tables of text, printed page by page, so that not all rows are in memory.
 
 use serde::Serialize;
 use strata_types::text::is_invisible;
@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use super::error::CliError;
 use super::{json_line, print};
 
-/// Rows that are read and printed at a time.
+/// Rows of a page.
 pub(super) const PAGE: u32 = 500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub(super) enum Align {
     Right,
 }
 
-/// A column: its name, its side, and its cell of a row.
+/// The name of a column, its alignment, and the text of a row in it.
 pub(super) type Column<R> = (&'static str, Align, fn(&R) -> String);
 
-/// A table whose columns are as wide as the widest cell so far. Widths are columns of a terminal, of which a character
-/// of Chinese, Japanese or Korean takes two.
+/// A table whose columns are as wide as their widest cell so far. A Chinese, Japanese or Korean character takes two
+/// columns of a terminal.
 pub(super) struct Table<R: 'static> {
     columns: &'static [Column<R>],
     widths: Vec<usize>,
@@ -71,7 +71,7 @@ pub(super) fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A text of a user, which may hold what moves the cursor.
+/// A text of a user without control characters, which could move the cursor.
 pub(super) fn visible(text: &str) -> String {
     let escaped = |character: char| match is_invisible(character) {
         true => character.escape_unicode().collect(),

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use strata_catalog::ApiToken;
 use strata_config::Config;
-use strata_service::{App, ManageError};
+use strata_service::{Accounts, ManageError, Purpose, Services};
 use strata_types::scope::Scope;
 use strata_types::user::{Plan, User};
 
@@ -156,16 +156,16 @@ impl Arguments {
             UserCommand::Add { .. } | UserCommand::Passwd { .. } => read_password(io::stdin().lock())?,
             _ => String::new(),
         };
-        let app = match self.command {
-            UserCommand::Add { .. } => App::open(&config).await?,
-            _ => App::open_records(&config).await?,
+        let purpose = match self.command {
+            UserCommand::Add { .. } => Purpose::Serve,
+            _ => Purpose::Records,
         };
-        closing(&app, apply(self.command, &password, &app)).await
+        let services = Services::open(&config, purpose).await?;
+        closing(&services, apply(self.command, &password, &services.accounts)).await
     }
 }
 
-async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), CliError> {
-    let accounts = app.accounts();
+async fn apply(command: UserCommand, password: &str, accounts: &Accounts) -> Result<(), CliError> {
     match command {
         UserCommand::Add { email, plan, token } => {
             let added = accounts.add_user(&email, password, plan, token.as_deref()).await?;
@@ -195,7 +195,7 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
                 token.expose()
             ))
         }
-        UserCommand::Tokens { email, json } => list_tokens(app, &email, json).await,
+        UserCommand::Tokens { email, json } => list_tokens(accounts, &email, json).await,
         UserCommand::Revoke { email, name } => {
             let user = accounts.user_by_email(&email).await?;
             match accounts.delete_token(&user, &name).await {
@@ -208,7 +208,7 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
             accounts.remove_user(&email).await?;
             print(&format!("removed {email}\n"))
         }
-        UserCommand::List { json } => list(app, json).await,
+        UserCommand::List { json } => list(accounts, json).await,
     }
 }
 
@@ -216,11 +216,11 @@ fn to_the_second(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-async fn list(app: &App, json: bool) -> Result<(), CliError> {
+async fn list(accounts: &Accounts, json: bool) -> Result<(), CliError> {
     let mut table = Table::new(USER_COLUMNS);
     let mut after = None;
     loop {
-        let users = app.accounts().users(after, PAGE).await?;
+        let users = accounts.users(after, PAGE).await?;
         let last = users.last().map(|user| user.id);
         let line = |User { email, plan, created_at, .. }| UserLine {
             email,
@@ -236,9 +236,9 @@ async fn list(app: &App, json: bool) -> Result<(), CliError> {
 }
 
 /// Prints the tokens of a user by name, at most [`limits::TOKENS`](strata_types::limits::TOKENS).
-async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError> {
-    let user = app.accounts().user_by_email(email).await?;
-    let tokens = app.accounts().tokens(&user).await.map_err(token_error("failed to list the tokens"))?;
+async fn list_tokens(accounts: &Accounts, email: &str, json: bool) -> Result<(), CliError> {
+    let user = accounts.user_by_email(email).await?;
+    let tokens = accounts.tokens(&user).await.map_err(token_error("failed to list the tokens"))?;
     let line = |token: ApiToken| TokenLine {
         name: token.name,
         scope: token.grant.scope.name(),

@@ -10,7 +10,7 @@ use strata_catalog::{ApiToken, UsageCounts};
 use strata_config::Config;
 use strata_http::error::HttpError;
 use strata_http::visit::quoted;
-use strata_service::{App, ManageError, OwnedSession, SessionOrigin};
+use strata_service::{ManageError, OwnedSession, Services, SessionOrigin};
 use strata_types::dataset::Dataset;
 use strata_types::limits;
 use strata_types::scope::Scope;
@@ -112,15 +112,15 @@ struct Flash {
 }
 
 async fn account(visit: &Visit, said: Flash) -> PageResult {
-    let app = &visit.app;
+    let services = &visit.services;
     let user = visit.user()?;
     let current = visit.visitor.session.as_ref().map(|id| id.expose());
-    let sessions = app.sessions().list(&user, current).await?;
-    let tokens = app.accounts().tokens(&user).await?;
+    let sessions = services.sessions.list(&user, current).await?;
+    let tokens = services.accounts.tokens(&user).await?;
     let page = AccountPage {
         shell: visit.shell(said.problem.title("Your account".to_owned())),
-        config: app.config(),
-        used: used(app, &user).await?,
+        config: &services.config,
+        used: used(services, &user).await?,
         said,
         now: Utc::now(),
         sessions,
@@ -136,11 +136,11 @@ fn from(origin: &SessionOrigin) -> String {
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
-async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
-    let datasets = app.datasets();
+async fn used(services: &Services, user: &User) -> Result<Used, HttpError> {
+    let datasets = &services.datasets;
     let (all, active) = datasets.count(user).await?;
     let mut own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
-    let totals = app.usage().totals(user, &own, DAYS).await?;
+    let totals = services.usage.totals(user, &own, DAYS).await?;
     // One look-up does not return all datasets of a user who has many: add the others with the most requests.
     if own.len() as u64 != all {
         let mut others: Vec<_> = totals.iter().collect();
@@ -167,7 +167,7 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
 
 pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
     let name = visit.query(&["name"])?.first("name").unwrap_or_default().to_owned();
-    let tokens = visit.app.accounts().tokens(&visit.user()?).await?;
+    let tokens = visit.services.accounts.tokens(&visit.user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
         return Err(ManageError::TokenNotFound.into());
     }
@@ -210,24 +210,24 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
 
 /// Returns the name of a new token and the token if the form creates one.
 async fn done(visit: &Visit, sent: &SubmittedForm) -> Result<Option<(String, String)>, HttpError> {
-    let app = &visit.app;
+    let services = &visit.services;
     let user = visit.user()?;
     let field = |name| sent.fields.first(name).unwrap_or_default();
     match sent.action.as_str() {
         "end-session" => {
             sent.check(&["id"], &[])?;
-            app.sessions().end_listed(&user, field("id")).await?;
+            services.sessions.end_listed(&user, field("id")).await?;
         }
         "delete-token" => {
             sent.check(&["name"], &[])?;
-            app.accounts().delete_token(&user, field("name")).await?;
+            services.accounts.delete_token(&user, field("name")).await?;
         }
         "create-token" => {
             sent.check(&["name", "scope", "days"], &[])?;
             sent.chosen("scope", &[Scope::Read.name(), Scope::Write.name()])?;
             let form = TokenForm::sent(sent);
             let scope = if form.writes { Scope::Write } else { Scope::Read };
-            let (token, _) = app.accounts().create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
+            let (token, _) = services.accounts.create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
             return Ok(Some((form.name, token.expose().to_owned())));
         }
         "password" => {
@@ -237,7 +237,7 @@ async fn done(visit: &Visit, sent: &SubmittedForm) -> Result<Option<(String, Str
             }
             let current = visit.visitor.session.as_ref().map(|id| id.expose());
             let client = visit.visitor.client;
-            app.logins().change_password(client, &user, field("old"), field("new"), current).await?;
+            services.logins.change_password(client, &user, field("old"), field("new"), current).await?;
         }
         _ => return Err(HttpError::NoSuchPath),
     }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use strata_catalog::Listing;
 use strata_http::error::HttpError;
 use strata_http::visit;
-use strata_service::{App, Bucket, DemoExample, ManageError};
+use strata_service::{Bucket, DemoExample, ManageError, Services};
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -84,12 +84,12 @@ impl Card {
 }
 
 pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let app = visit.app.clone();
+    let services = visit.services.clone();
     let now = Utc::now();
     let query = visit.query(&["q", "after", OWN_FROM])?;
     let q = query.first("q").unwrap_or_default().trim().to_owned();
     let after = query.number("after")?.map(DatasetId::new);
-    visit::count(&app, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
+    visit::count(&services, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
 
     let asked = (!q.is_empty()).then_some(q.as_str());
     let from = query.number(OWN_FROM)?.unwrap_or(0);
@@ -104,7 +104,7 @@ pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
     let card = |Listing { dataset, active, refreshed_at }| Card::new(dataset, Some((active.file, refreshed_at)), now);
     let mut listed: Vec<Card> = found.into_iter().map(card).collect();
-    add_examples(&app, &mut listed).await?;
+    add_examples(&services, &mut listed).await?;
     let own = match &visit.visitor.user {
         Some(user) if after.is_none() => Some(own(visit, user, &q, &base, from, now).await?),
         _ => None,
@@ -138,7 +138,7 @@ async fn listed(
     let mut found = Vec::new();
     // The visitor's own datasets, which are skipped, can fill whole pages.
     for _ in 0..LOOKS {
-        let looked = visit.app.datasets().listed(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
+        let looked = visit.services.datasets.listed(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
         let is_last = looked.len() <= PAGE;
         for listing in looked.into_iter().take(PAGE) {
             if found.len() == PAGE {
@@ -165,9 +165,9 @@ async fn own(
     from: u64,
     now: DateTime<Utc>,
 ) -> Result<OwnDatasets, HttpError> {
-    let app = &visit.app;
+    let services = &visit.services;
     // One look-up: an owner of more datasets finds the others with the API.
-    let mut own = app.datasets().list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let mut own = services.datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
     let are_all = own.len() < limits::LISTED_DATASETS;
     let wanted = q.to_lowercase();
     own.retain(|dataset| {
@@ -179,11 +179,11 @@ async fn own(
     let at = |from: usize| if from == 0 { base.at("/") } else { base.with(OWN_FROM, from).at("/") };
     let mut cards = Vec::new();
     for dataset in own.into_iter().skip(from).take(OWN) {
-        let lookup = app.lookups().find_by_id(dataset.id, VersionSelector::Active).await;
+        let lookup = services.lookups.find_by_id(dataset.id, VersionSelector::Active).await;
         let version = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(user));
         cards.push(Card::new(dataset, version.map(|version| (version.file.clone(), version.created_at)), now));
     }
-    add_examples(app, &mut cards).await?;
+    add_examples(services, &mut cards).await?;
     Ok(OwnDatasets {
         cards,
         previous: (from > 0).then(|| at(from.saturating_sub(OWN))),
@@ -192,9 +192,9 @@ async fn own(
     })
 }
 
-async fn add_examples(app: &App, cards: &mut [Card]) -> Result<(), HttpError> {
+async fn add_examples(services: &Services, cards: &mut [Card]) -> Result<(), HttpError> {
     let datasets: Vec<&Dataset> = cards.iter().map(|card| &card.dataset).collect();
-    for (at, examples) in app.demo().examples(&datasets).await? {
+    for (at, examples) in services.demo.examples(&datasets).await? {
         cards[at].examples = examples;
     }
     Ok(())

@@ -28,27 +28,27 @@ impl Opened {
 /// Counts the request as a read, and finds its version. As at the read endpoint, an anonymous request over the rate limit
 /// costs no look-up. For all but its owner, a private dataset does not exist.
 pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
-    let app = visit.app.clone();
+    let services = visit.services.clone();
     let target = place.target();
     let client = visit.visitor.client;
     let user = visit.visitor.user.clone();
     if user.is_none()
-        && let Err(refused) = visit::count(&app, client, Bucket::Public, &mut visit.headers).await
+        && let Err(refused) = visit::count(&services, client, Bucket::Public, &mut visit.headers).await
     {
-        visit.meter = Some(app.usage().refused(target.dataset, &target.name_slug));
+        visit.meter = Some(services.usage.refused(target.dataset, &target.name_slug));
         return Err(refused);
     }
     let lookup = match user {
-        None => app.lookups().find(&target).await,
-        Some(_) => app.lookups().find_in_turn(client, &target).await,
+        None => services.lookups.find(&target).await,
+        Some(_) => services.lookups.find_in_turn(client, &target).await,
     };
     let found = lookup.as_ref().ok().and_then(|lookup| lookup.visible_to(user.as_ref()));
     let found = found.map(|(dataset, version)| (dataset.clone(), version.cloned()));
-    visit.meter = found.as_ref().map(|(dataset, _)| app.usage().found(dataset.id));
+    visit.meter = found.as_ref().map(|(dataset, _)| services.usage.found(dataset.id));
     if user.is_some() {
         let is_private = found.as_ref().is_some_and(|(dataset, _)| dataset.is_private());
         let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-        if let Err(refused) = visit::count(&app, client, bucket, &mut visit.headers).await {
+        if let Err(refused) = visit::count(&services, client, bucket, &mut visit.headers).await {
             visit.meter.iter().for_each(UsageMeter::rate_limited);
             return Err(refused);
         }
@@ -159,7 +159,7 @@ impl Heading {
     /// Looks up whether the newest refresh has failed. The page does not need the look-up to succeed.
     pub(super) async fn with_failure(self, visit: &Visit, dataset: &Dataset) -> Heading {
         let Some(user) = visit.visitor.user.as_ref().filter(|_| self.owned) else { return self };
-        let newest = visit.app.datasets().attempts(user, dataset.id, None, 1).await.unwrap_or_default();
+        let newest = visit.services.datasets.attempts(user, dataset.id, None, 1).await.unwrap_or_default();
         let has_failed = |attempt: &Attempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
         Heading { failed: newest.first().is_some_and(has_failed), ..self }
     }

@@ -62,7 +62,7 @@ async fn entity(visit: &mut Visit) -> PageResult {
         ..ReadRequest::default()
     });
     let read = AuthorizedRead::new(&opened.admitted, &request);
-    let answer = visit.app.reads().respond(read, ContentCoding::Identity).await?;
+    let answer = visit.services.reads.respond(read, ContentCoding::Identity).await?;
     let found = Entities::take(answer.body, PAGE_BYTES).await?;
     let tree = found.iter().next().map(Tree::new);
     // Links name the version, since another one can become active.
@@ -89,7 +89,7 @@ async fn entity(visit: &mut Visit) -> PageResult {
         position,
         entities,
         tree,
-        api: BaseUrl::of(&visit.head, &visit.app).url(&api),
+        api: BaseUrl::of(&visit.head, &visit.services).url(&api),
         api_href: (!private).then_some(api),
         download,
         edit,

@@ -64,7 +64,7 @@ async fn explain(visit: &Visit) -> PageResult {
     let (mut request, unknown) = params::parse(Some(&read.to_string()))?;
     request.alt |= place.alt;
     let ignored: Vec<IgnoredParameter> = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let reads = visit.app.reads();
+    let reads = &visit.services.reads;
     let found = Box::pin(reads.explain(Some(&user), place.dataset.id, place.selector, request, ignored)).await?;
 
     let own = Query::default().and("dataset_id", place.dataset.id.get()).and("version", place.selector);
@@ -80,7 +80,7 @@ async fn explain(visit: &Visit) -> PageResult {
         hints: found.hints.iter().map(|hint| parts(hint).collect()).collect(),
         text: SafeText::new(&with_names(&found.to_string()), CHARACTERS),
         found,
-        api: BaseUrl::of(&visit.head, &visit.app).url(&api.at("/dataset/explain")),
+        api: BaseUrl::of(&visit.head, &visit.services).url(&api.at("/dataset/explain")),
         back: query.at(&place.browse()),
     };
     render(StatusCode::OK, &page)

@@ -186,7 +186,7 @@ pub(super) async fn received_of_owner(
 /// The visitor's dataset that the path names; 404 for a dataset of another user.
 pub(super) async fn own(visit: &Visit) -> Result<OwnerContext, HttpError> {
     let place = DatasetPlace::parse(visit.head.uri.path())?;
-    let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
+    let view = visit.services.datasets.view(&visit.user()?, place.id).await?;
     match view.dataset.name.slug() == place.slug {
         true => Ok(OwnerContext { place, view }),
         false => Err(ReadError::DatasetNotFound.into()),

@@ -46,7 +46,7 @@ pub(super) async fn count(
 ) -> Result<Vec<Range>, HttpError> {
     let edges = edges(record).unwrap_or_default();
     let Ok(path) = Path::parse(&record.path) else { return Ok(Vec::new()) };
-    let counted = visit.app.reads().numbers_not_below(admitted, &path, edges.clone()).await?;
+    let counted = visit.services.reads.numbers_not_below(admitted, &path, edges.clone()).await?;
     let counts = counted.unwrap_or_default();
     let ranges = edges.windows(2).zip(counts.windows(2)).map(|(ends, counts)| {
         let [from, to] = ends else { return None };

@@ -46,29 +46,31 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use strata_http::error::HttpError;
 use strata_http::router::Pages;
-use strata_http::{self as http, ServeError};
-use strata_service::App;
+use strata_http::{self as http, AppState, ServeError};
 use tokio::net::TcpListener;
 
 use self::visit::{PageResult, Posted, Reply, Visit};
 
 /// The operations and, unless the configuration says otherwise, the pages, as one tower service.
-pub fn router(app: App) -> Router {
-    let pages = match app.config().server.dashboard {
-        true => Pages { routes: pages(), unknown: Some(|app, head, error| Box::pin(visit::unknown(app, head, error))) },
+pub fn router(services: AppState) -> Router {
+    let pages = match services.config.server.dashboard {
+        true => Pages {
+            routes: pages(),
+            unknown: Some(|services, head, error| Box::pin(visit::unknown(services, head, error))),
+        },
         false => Pages::default(),
     };
-    http::router::with_pages(app, pages)
+    http::router::with_pages(services, pages)
 }
 
 /// As [`http::serve`], with the pages.
-pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
-    let router = router(app.clone());
-    http::serve_app(app, router, listener, shutdown).await
+pub async fn serve(services: AppState, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
+    let router = router(services.clone());
+    http::serve_app(services, router, listener, shutdown).await
 }
 
 /// The path of a page, and what answers there.
-type Page = (&'static str, fn() -> MethodRouter<App>);
+type Page = (&'static str, fn() -> MethodRouter<AppState>);
 
 /// Every page. For other methods and paths, programs get the response that they get without the dashboard.
 static PAGES: &[Page] = &[
@@ -137,7 +139,7 @@ static PAGES: &[Page] = &[
     ("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}/{*rest}", || any(no_page)),
 ];
 
-fn pages() -> Router<App> {
+fn pages() -> Router<AppState> {
     PAGES.iter().fold(Router::new(), |routes, (path, handlers)| routes.route(path, handlers()))
 }
 
@@ -146,28 +148,28 @@ pub fn page_paths() -> impl Iterator<Item = &'static str> {
     PAGES.iter().map(|(path, _)| *path)
 }
 
-async fn root(State(app): State<App>, head: Parts) -> Response {
-    read_page(app, head, catalogue::show).await
+async fn root(State(services): State<AppState>, head: Parts) -> Response {
+    read_page(services, head, catalogue::show).await
 }
 
 /// A path below `/ui/` that no page has.
-async fn no_page(State(app): State<App>, head: Parts) -> Response {
-    read_page(app, head, async |_: &mut Visit| Err(HttpError::NoSuchPath)).await
+async fn no_page(State(services): State<AppState>, head: Parts) -> Response {
+    read_page(services, head, async |_: &mut Visit| Err(HttpError::NoSuchPath)).await
 }
 
 /// A page of a route that takes all methods, since a route for GET would name GET in `Allow`. Other methods than GET and
 /// HEAD get the response that they get without pages.
-async fn read_page(app: App, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> PageResult) -> Response {
+async fn read_page(services: AppState, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> PageResult) -> Response {
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return HttpError::NoSuchPath.into_response();
     }
-    match Visit::begin(app, head).await {
+    match Visit::begin(services, head).await {
         Ok(visit) => visit.respond(page).await,
         Err(response) => *response,
     }
 }
 
 /// The path above all pages leads to the first one.
-async fn above(State(app): State<App>, head: Parts) -> Response {
-    read_page(app, head, async |_: &mut Visit| Ok(Reply::SeeOther("/".to_owned()))).await
+async fn above(State(services): State<AppState>, head: Parts) -> Response {
+    read_page(services, head, async |_: &mut Visit| Ok(Reply::SeeOther("/".to_owned()))).await
 }

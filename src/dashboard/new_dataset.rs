@@ -66,7 +66,7 @@ async fn create(visit: &Visit, sent: &SubmittedForm) -> PageResult {
         _ => return Err(invalid_field("source", URL_UNCHOSEN)),
     };
     let settings = DatasetChange { source: Some(source), ..about };
-    let created = visit.app.datasets().create(&visit.user()?, name, settings).await?;
+    let created = visit.services.datasets.create(&visit.user()?, name, settings).await?;
     Ok(Reply::SeeOther(DatasetPlace::new(&created.dataset).page("refresh")))
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn show_clone(visit: &mut Visit) -> PageResult {
 async fn seen(visit: &Visit) -> Result<Dataset, HttpError> {
     let place = DatasetPlace::parse(visit.head.uri.path())?;
     let user = visit.user()?;
-    let found = visit.app.datasets().visible(Some(&user), visit.visitor.client, place.id).await?;
+    let found = visit.services.datasets.visible(Some(&user), visit.visitor.client, place.id).await?;
     let found = found.filter(|dataset| dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
     let is_own = found.owner == user.id;
     match (found.frozen, found.latest_version) {
@@ -125,7 +125,7 @@ async fn cloned(visit: &mut Visit, sent: &SubmittedForm) -> PageResult {
     sent.check(&["name"], &[])?;
     let invalid = |problem: InvalidDatasetName| invalid_field("name", problem.to_string());
     let made = match sent.trimmed("name").parse().map_err(invalid) {
-        Ok(name) => visit.app.datasets().clone_dataset(&user, dataset.id, name).await.map_err(HttpError::from),
+        Ok(name) => visit.services.datasets.clone_dataset(&user, dataset.id, name).await.map_err(HttpError::from),
         Err(error) => Err(error),
     };
     match made {

@@ -175,7 +175,7 @@ async fn profile(visit: &mut Visit) -> PageResult {
     let from = query.number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
     let seen = seen(visit, &place).await?;
     let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
-    let found = visit.app.reads().profile(visit.profile(place.dataset.id, seen.selector, alt)).await?;
+    let found = visit.services.reads.profile(visit.profile(place.dataset.id, seen.selector, alt)).await?;
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();

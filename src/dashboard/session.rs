@@ -53,7 +53,7 @@ pub(super) async fn sign_in(visit: &mut Visit, body: Body) -> PageResult {
     let field = |name| fields.first(name).unwrap_or_default();
     let next = next(fields.first(NEXT));
     let credentials = (field("email"), field("password"));
-    match visit::sign_in(&visit.app, &visit.head, credentials, &mut visit.headers).await {
+    match visit::sign_in(&visit.services, &visit.head, credentials, &mut visit.headers).await {
         Ok(_) => Ok(Reply::SeeOther(next)),
         Err(
             error @ HttpError::Manage(
@@ -73,6 +73,6 @@ pub(super) async fn sign_out(visit: &mut Visit, body: Body) -> PageResult {
         let (fields, _) = visit.fields_within(body, FORM_BYTES).await?;
         visit.check_token(&fields)?;
     }
-    visit::sign_out(&visit.app, &visit.head, &visit.visitor, &mut visit.headers).await?;
+    visit::sign_out(&visit.services, &visit.head, &visit.visitor, &mut visit.headers).await?;
     Ok(Reply::SeeOther("/".to_owned()))
 }

@@ -310,7 +310,7 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
 }
 
 async fn done(visit: &Visit, OwnerContext { place, view }: &OwnerContext, sent: &SubmittedForm) -> PageResult {
-    let datasets = visit.app.datasets();
+    let datasets = &visit.services.datasets;
     let user = visit.user()?;
     if !matches!(sent.action.as_str(), "about" | "source" | "index") {
         sent.check(&[], &[])?;

@@ -63,7 +63,7 @@ pub(super) async fn show(visit: &mut Visit) -> PageResult {
     let days = days.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN);
     let own = own(visit).await?;
     let OwnerContext { place, view } = &own;
-    let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
+    let read = visit.services.usage.days(&visit.user()?, place.id, days).await?;
     let today = DayUsage::day_of(Utc::now());
     let first = today.saturating_sub(u32::try_from(days - 1).unwrap_or(u32::MAX));
     let mut total = UsageCounts::default();

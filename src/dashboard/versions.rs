@@ -86,25 +86,25 @@ fn manage(place: &Place, number: &VersionNumber, action: Action) -> String {
 
 /// The dataset, and whether the visitor owns it. The request is counted as a read, before the versions are looked up.
 async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, bool), HttpError> {
-    let app = visit.app.clone();
+    let services = visit.services.clone();
     let user = visit.visitor.user.clone();
     if user.is_none() {
-        visit::count(&app, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
+        visit::count(&services, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
     }
     let client = visit.visitor.client;
-    let found = app.datasets().visible(user.as_ref(), client, place.id).await?;
+    let found = services.datasets.visible(user.as_ref(), client, place.id).await?;
     let found = found.filter(|dataset| dataset.name.slug() == place.slug);
     if user.is_some() {
         let is_private = found.as_ref().is_some_and(Dataset::is_private);
         let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-        visit::count(&app, client, bucket, &mut visit.headers).await?;
+        visit::count(&services, client, bucket, &mut visit.headers).await?;
     }
     let dataset = found.ok_or(ReadError::DatasetNotFound)?;
     let owned = user.as_ref().is_some_and(|user| user.id == dataset.owner);
     if dataset.frozen && !owned {
         return Err(ReadError::Frozen.into());
     }
-    let view = app.datasets().with_versions(user.as_ref(), client, &dataset).await?;
+    let view = services.datasets.with_versions(user.as_ref(), client, &dataset).await?;
     Ok((view.ok_or(ReadError::DatasetNotFound)?, owned))
 }
 
@@ -227,7 +227,7 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     let (_, sent) = received_of_owner(visit, body).await?;
     let ManageRequest { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
     sent.check(if action.of_a_version() { &["version"] } else { &[] }, &[])?;
-    let datasets = visit.app.datasets();
+    let datasets = &visit.services.datasets;
     let user = visit.user()?;
     match (action, version) {
         (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,

@@ -11,13 +11,14 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use futures::future::BoxFuture;
 use strata_encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
+use strata_http::AppState;
 use strata_http::error::{CallError, HttpError};
 use strata_http::headers::content_encoding;
 use strata_http::large_responses;
 use strata_http::visit::{self, Visitor, quoted};
 use strata_runtime::blocking::blocking;
 use strata_runtime::priority::Priority;
-use strata_service::{App, BodyRoom, ManageError, ProfileRequest, UsageMeter};
+use strata_service::{BodyRoom, ManageError, ProfileRequest, UsageMeter};
 use strata_types::ids::DatasetId;
 use strata_types::limits::FORM_BYTES;
 use strata_types::user::User;
@@ -60,7 +61,7 @@ pub(super) struct Shell {
 }
 
 pub(super) struct Visit {
-    pub(super) app: App,
+    pub(super) services: AppState,
     pub(super) head: Parts,
     pub(super) visitor: Visitor,
     pub(super) headers: HeaderMap,
@@ -94,21 +95,21 @@ pub(super) struct Posted {
     pub(super) body: Body,
 }
 
-impl FromRequest<App> for Posted {
+impl FromRequest<AppState> for Posted {
     type Rejection = Response;
 
-    async fn from_request(request: Request, app: &App) -> Result<Posted, Response> {
+    async fn from_request(request: Request, services: &AppState) -> Result<Posted, Response> {
         let (head, body) = request.into_parts();
-        let visit = Visit::begin(app.clone(), head).await.map_err(|response| *response)?;
+        let visit = Visit::begin(services.clone(), head).await.map_err(|response| *response)?;
         Ok(Posted { visit, body })
     }
 }
 
-impl FromRequest<App> for Visit {
+impl FromRequest<AppState> for Visit {
     type Rejection = Response;
 
-    async fn from_request(request: Request, app: &App) -> Result<Visit, Response> {
-        Ok(Posted::from_request(request, app).await?.visit)
+    async fn from_request(request: Request, services: &AppState) -> Result<Visit, Response> {
+        Ok(Posted::from_request(request, services).await?.visit)
     }
 }
 
@@ -122,9 +123,9 @@ impl Posted {
 
 impl Visit {
     /// Looks up the session. The response to a failure is boxed because it is large and rare.
-    pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
-        match Visitor::of(&app, &head).await {
-            Ok(visitor) => Ok(Visit::new(app, head, visitor)),
+    pub(super) async fn begin(services: AppState, head: Parts) -> Result<Visit, Box<Response>> {
+        match Visitor::of(&services, &head).await {
+            Ok(visitor) => Ok(Visit::new(services, head, visitor)),
             Err(error) => {
                 let mut response = error.into_response();
                 guard(response.headers_mut());
@@ -133,9 +134,9 @@ impl Visit {
         }
     }
 
-    fn new(app: App, head: Parts, visitor: Visitor) -> Visit {
+    fn new(services: AppState, head: Parts, visitor: Visitor) -> Visit {
         let headers = HeaderMap::new();
-        Visit { app, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None }
+        Visit { services, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None }
     }
 
     pub(super) fn user(&self) -> Result<User, HttpError> {
@@ -202,8 +203,8 @@ impl Visit {
         body: Body,
         limit_bytes: usize,
     ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
-        visit::check_origin(&self.app, &self.head)?;
-        visit::form(&self.app, self.visitor.holder(), &self.head.headers, body, limit_bytes).await
+        visit::check_origin(&self.services, &self.head)?;
+        visit::form(&self.services, self.visitor.holder(), &self.head.headers, body, limit_bytes).await
     }
 
     /// Checks that a form is from a page of this session; 403 for any other.
@@ -229,11 +230,11 @@ impl Visit {
         mut self,
         page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, PageResult> + Send + 'static,
     ) -> Response {
-        let reservation = match large_responses::reserve(&self.app, self.visitor.holder()).await {
+        let reservation = match large_responses::reserve(&self.services, self.visitor.holder()).await {
             Ok(reservation) => reservation,
             Err(error) => return self.answer(Err(error)).await,
         };
-        let app = self.app.clone();
+        let services = self.services.clone();
         let head = self.head.clone();
         let visitor = self.visitor.clone();
         let work = async move {
@@ -242,7 +243,7 @@ impl Visit {
         };
         match large_responses::build(reservation, work).await {
             Ok(response) => response,
-            Err(error) => Visit::new(app, head, visitor).answer(Err(error)).await,
+            Err(error) => Visit::new(services, head, visitor).answer(Err(error)).await,
         }
     }
 
@@ -374,9 +375,9 @@ pub(super) fn guard(headers: &mut HeaderMap) {
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
+pub(super) async fn asset(State(services): State<AppState>, head: Parts) -> Response {
     let Some(asset) = assets::find(head.uri.path()) else {
-        return match Visit::begin(app, head).await {
+        return match Visit::begin(services, head).await {
             Ok(visit) => visit.answer(Err(HttpError::NoSuchPath)).await,
             Err(response) => *response,
         };
@@ -389,8 +390,8 @@ pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
 /// The response to browsers for an unknown path or method. Programs get a text, so the response varies by `Accept`. An
 /// address that accepts only a form redirects to the page of the form: a browser keeps this address if the response to
 /// the form was a page.
-pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
-    match Visit::begin(app, head).await {
+pub(super) async fn unknown(services: AppState, head: Parts, error: HttpError) -> Response {
+    match Visit::begin(services, head).await {
         Ok(mut visit) => {
             visit.headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding, Cookie"));
             let path = visit.head.uri.path();

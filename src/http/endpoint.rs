@@ -6,9 +6,10 @@
 use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use serde_json::Value;
-use strata_service::App;
 use utoipa::openapi::{HttpMethod, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
+
+use crate::AppState;
 
 /// Defines builder methods.
 macro_rules! setters {
@@ -42,7 +43,7 @@ pub(super) struct Endpoint {
     handler: Handler,
 }
 
-type Handler = fn() -> MethodRouter<App>;
+type Handler = fn() -> MethodRouter<AppState>;
 
 /// The tag of an operation. Tools show tags in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,7 +237,7 @@ impl Endpoint {
 }
 
 /// The routes of endpoints. Each request has its endpoint as an extension, from which `Fields` are extracted.
-pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
+pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<AppState> {
     endpoints.fold(Router::new(), |routes, endpoint| {
         routes.route(endpoint.path, (endpoint.handler)().layer(Extension(endpoint)))
     })

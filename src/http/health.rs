@@ -5,11 +5,11 @@ use axum::http::HeaderName;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use strata_service::App;
 
 use super::description::TEXT;
 use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::error::HttpError;
+use crate::AppState;
 
 pub(super) static HEALTH: Endpoint = Endpoint::get("/healthz", "getHealth", Group::Operational, || get(healthz))
     .summary("Checks whether the process is responding")
@@ -37,6 +37,6 @@ pub(super) static READINESS: Endpoint = Endpoint::get("/readyz", "getReadiness",
     .answer(Answer { headers: &[&["Cache-Control"]], ..Answer::new("The service can serve requests.", &[TEXT]) })
     .errors(&[503]);
 
-async fn readyz(State(app): State<App>) -> Result<impl IntoResponse, HttpError> {
-    app.readiness().check().await.map(|()| NOW).map_err(HttpError::NotReady)
+async fn readyz(State(services): State<AppState>) -> Result<impl IntoResponse, HttpError> {
+    services.readiness.check().await.map(|()| NOW).map_err(HttpError::NotReady)
 }

@@ -13,29 +13,30 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use strata_service::{App, Overloaded, Principal, ReadError, ResponseReservation, UNCHARGED_BYTES};
+use strata_service::{Overloaded, Principal, ReadError, ResponseReservation, Services, UNCHARGED_BYTES};
 
 use super::error::HttpError;
 use super::headers::client_ip;
+use crate::AppState;
 
 #[derive(Clone, Copy)]
 pub(super) struct Charged;
 
 /// Reserves memory for a large response, then builds it ([`reserve`], [`build`]).
 pub(super) async fn built(
-    app: &App,
+    services: &Services,
     principal: Principal,
     work: impl Future<Output = Result<Response, HttpError>> + Send + 'static,
 ) -> Result<Response, HttpError> {
-    build(reserve(app, principal).await?, work).await
+    build(reserve(services, principal).await?, work).await
 }
 
 /// Reserves memory for a large response. Waits for up to `query.heavy_wait_s`.
 ///
 /// # Errors
 /// 503 if the principal's responses hold too much memory for too long.
-pub async fn reserve(app: &App, principal: Principal) -> Result<ResponseReservation, HttpError> {
-    Ok(app.large_responses().reserve(principal).await.map_err(ReadError::from)?)
+pub async fn reserve(services: &Services, principal: Principal) -> Result<ResponseReservation, HttpError> {
+    Ok(services.large_responses.reserve(principal).await.map_err(ReadError::from)?)
 }
 
 /// Builds a response on a thread of its own, and charges its body to the reservation until the connection has sent it.
@@ -52,11 +53,11 @@ pub async fn build(
 }
 
 /// The layer that charges complete bodies to the client that they are for.
-pub(super) async fn charged(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn charged(State(services): State<AppState>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    let client = client_ip::client(&head, &app);
+    let client = client_ip::client(&head, &services);
     let response = next.run(Request::from_parts(head, body)).await;
-    let charge = |body| app.large_responses().charge(Principal::Anonymous(client), body);
+    let charge = |body| services.large_responses.charge(Principal::Anonymous(client), body);
     charge_body(response, charge).await.unwrap_or_else(HttpError::into_response)
 }
 

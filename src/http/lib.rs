@@ -26,3 +26,6 @@ pub mod visit;
 
 pub use router::router;
 pub use server::{ServeError, ServerLimits, serve, serve_app};
+
+/// The state of the handlers.
+pub type AppState = std::sync::Arc<strata_service::Services>;

@@ -9,9 +9,9 @@ use axum::routing::get;
 use strata_encode::{ContentCoding, compress};
 use strata_runtime::blocking::blocking;
 use strata_runtime::metrics;
-use strata_service::App;
 
 use super::endpoint::{Answer, Callers, Endpoint, Group};
+use crate::AppState;
 use crate::headers::content_encoding;
 
 const CONTENT: &str = "text/plain; version=0.0.4";
@@ -25,8 +25,8 @@ pub(super) static METRICS: Endpoint = Endpoint::get("/metrics", "getMetrics", Gr
         ..Answer::new("All metrics.", &[CONTENT])
     });
 
-async fn rendered(State(app): State<App>, headers: HeaderMap) -> Response {
-    app.update_metrics();
+async fn rendered(State(services): State<AppState>, headers: HeaderMap) -> Response {
+    services.update_metrics();
     let mut body = Bytes::from(metrics::render());
     let mut coding = content_encoding::negotiate(&headers);
     if coding != ContentCoding::Identity {

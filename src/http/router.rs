@@ -11,58 +11,60 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
 use strata_config::Config;
-use strata_service::App;
 use strata_types::node::Role;
 
 use super::error::HttpError;
 use super::headers::content_encoding::weighted_items;
 use super::{endpoint, health, large_responses, layers, management, mcp, metrics, openapi, read};
+use crate::AppState;
 
 #[derive(Default)]
 pub struct Pages {
-    pub routes: Router<App>,
+    pub routes: Router<AppState>,
     /// The page for 404 and 405 of the router.
     pub unknown: Option<ErrorPage>,
 }
 
-pub type ErrorPage = fn(App, Parts, HttpError) -> BoxFuture<'static, Response>;
+pub type ErrorPage = fn(AppState, Parts, HttpError) -> BoxFuture<'static, Response>;
 
 /// The operations as one tower service, without pages.
-pub fn router(app: App) -> Router {
-    with_pages(app, Pages::default())
+pub fn router(services: AppState) -> Router {
+    with_pages(services, Pages::default())
 }
 
 /// The operations and these pages as one tower service, with the same layers. A process without the role `http` has
 /// only the endpoints for health and metrics.
-pub fn with_pages(app: App, pages: Pages) -> Router {
-    let config = Arc::new(app.config().clone());
+pub fn with_pages(services: AppState, pages: Pages) -> Router {
+    let config = services.config.clone();
     let watched = endpoint::routes([&health::HEALTH, &health::READINESS, &metrics::METRICS].into_iter());
-    let charged = from_fn_with_state(app.clone(), large_responses::charged);
-    if !app.config().server.roles.include(Role::Http) {
+    let charged = from_fn_with_state(services.clone(), large_responses::charged);
+    if !services.config.server.roles.include(Role::Http) {
         let routes = watched.layer(charged).fallback(async || HttpError::NotServed);
-        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), config);
+        return layered(routes.with_state(services).method_not_allowed_fallback(wrong_method), config);
     }
     let document = endpoint::routes([&openapi::DOCUMENT].into_iter());
     let modules = [management::routes(), mcp::routes(), document, watched];
     let routes = modules.into_iter().fold(pages.routes, Router::merge);
     let routes = routes.layer(charged).merge(read::routes());
-    let Some(page) = pages.unknown else { return layered(unserved(routes.with_state(app)), config) };
-    let respond = move |app: App, head: Parts, error: HttpError| async move {
+    let Some(page) = pages.unknown else { return layered(unserved(routes.with_state(services)), config) };
+    let respond = move |services: AppState, head: Parts, error: HttpError| async move {
         // Programs read the text.
         match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
-            true => page(app, head, error).await,
+            true => page(services, head, error).await,
             false => error.into_response(),
         }
     };
     let routes = routes
-        .fallback(async move |State(app): State<App>, head: Parts| {
+        .fallback(async move |State(services): State<AppState>, head: Parts| {
             let error = unknown_path(&head.uri);
-            respond(app, head, error).await
+            respond(services, head, error).await
         })
-        .method_not_allowed_fallback(async move |path: Option<MatchedPath>, State(app): State<App>, head: Parts| {
-            respond(app, head, wrong_method(path).await).await
-        });
-    layered(routes.with_state(app), config)
+        .method_not_allowed_fallback(
+            async move |path: Option<MatchedPath>, State(services): State<AppState>, head: Parts| {
+                respond(services, head, wrong_method(path).await).await
+            },
+        );
+    layered(routes.with_state(services), config)
 }
 
 /// Whether `Accept` lists HTML, as browsers send it.

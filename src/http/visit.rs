@@ -24,7 +24,7 @@ pub use super::management::sessions::sign_in;
 use super::management::{self, body, sessions};
 pub use super::read::download;
 pub use super::read::rate::admit as count;
-use strata_service::{App, BodyRoom, Client, Principal};
+use strata_service::{BodyRoom, Client, Principal, Services};
 
 use super::{params, text};
 
@@ -41,12 +41,12 @@ pub struct Visitor {
 impl Visitor {
     /// The visitor of a request. An expired session is anonymous. `Authorization` is ignored, because browsers do not
     /// send it.
-    pub async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
-        let client = client_ip::client(head, app);
+    pub async fn of(services: &Services, head: &Parts) -> Result<Visitor, HttpError> {
+        let client = client_ip::client(head, services);
         let Some(id) = management::session_id(&head.headers) else {
             return Ok(Visitor { client, user: None, session: None });
         };
-        let user = app.sessions().user_of_session(client, &id).await?;
+        let user = services.sessions.user_of_session(client, &id).await?;
         let session = user.as_ref().map(|_| Secret::from_stored(id));
         Ok(Visitor { client, user, session })
     }
@@ -57,10 +57,10 @@ impl Visitor {
 }
 
 /// Rejects a form from a page of another site.
-pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
+pub fn check_origin(services: &Services, head: &Parts) -> Result<(), HttpError> {
     let other_site =
         head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
-    match other_site || has_foreign_origin(head, app.config().server.public_url.as_ref()) {
+    match other_site || has_foreign_origin(head, services.config.server.public_url.as_ref()) {
         true => Err(CallError::ForeignOrigin.into()),
         false => Ok(()),
     }
@@ -71,7 +71,7 @@ pub fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
 /// # Errors
 /// 415 for another body, 408, 413, or 503 if it cannot be received, and 400 if it is not UTF-8.
 pub async fn form(
-    app: &App,
+    services: &Services,
     holder: Principal,
     headers: &HeaderMap,
     body: Body,
@@ -82,7 +82,7 @@ pub async fn form(
     if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(CallError::NotForm.into());
     }
-    let (bytes, room) = body::collect(app, holder, body, limit_bytes as u64).await?;
+    let (bytes, room) = body::collect(services, holder, body, limit_bytes as u64).await?;
     // A lossy conversion would save another text than the one that was sent.
     let is_not_utf8 = |pair: &&[u8]| str::from_utf8(pair).map_or(true, |pair| params::not_utf8(pair).is_some());
     let wrong = bytes.split(|byte| *byte == b'&').find(is_not_utf8);
@@ -94,11 +94,16 @@ pub async fn form(
 }
 
 /// Ends the session of the visitor, and clears its cookie.
-pub async fn sign_out(app: &App, head: &Parts, visitor: &Visitor, headers: &mut HeaderMap) -> Result<(), HttpError> {
+pub async fn sign_out(
+    services: &Services,
+    head: &Parts,
+    visitor: &Visitor,
+    headers: &mut HeaderMap,
+) -> Result<(), HttpError> {
     if let Some(id) = &visitor.session {
-        app.sessions().end(id.expose()).await?;
+        services.sessions.end(id.expose()).await?;
     }
-    sessions::forget(headers, &BaseUrl::of(head, app));
+    sessions::forget(headers, &BaseUrl::of(head, services));
     Ok(())
 }
 

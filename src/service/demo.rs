@@ -1,7 +1,8 @@
 //! The fixtures, loaded for a demo owner.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use strata_catalog::CatalogError;
@@ -13,85 +14,32 @@ use strata_types::secret::Secret;
 use strata_types::user::Plan;
 use strata_types::version::VersionNumber;
 
-use crate::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
+use crate::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, Imported, ManageError, Refreshes};
 
-/// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
+/// The owner of the demo's datasets. [`Demo::credentials`] creates a password that is shown.
 pub const DEMO_OWNER: &str = "demo@strata.test";
 
 #[derive(Clone, Copy, Debug)]
 pub struct DemoExample {
     pub answers: &'static str,
-    /// Its query string, with the question mark. Blanks are written `+`, so it is one word.
+    /// The query string, with the question mark. Spaces are written `+`, so it is one word.
     pub query: &'static str,
 }
 
-/// Example queries for the demo's dataset of this slug; none for another one.
+/// Example queries for the demo's dataset with this slug; none for another dataset.
 pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
-    match slug {
-        "world-countries" => &[
-            DemoExample { answers: "The first country", query: "?limit=1" },
-            DemoExample {
-                answers: "Countries where German is spoken",
-                query: "?filter=languages.deu:german&format=jsonl",
-            },
-            DemoExample { answers: "How many countries border France", query: "?filter=borders:FRA&count=true" },
-            DemoExample {
-                answers: "The third and fourth kingdoms, found by their French names",
-                query: "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
-            },
-        ],
-        "emoji" => &[
-            DemoExample { answers: "The first three emoji", query: "?limit=3" },
-            DemoExample { answers: "Cat faces", query: "?filter_contains=label:cat+face&format=jsonl" },
-            DemoExample { answers: "How many emoji are about space", query: "?filter=tags:space&count=true" },
-        ],
-        "earthquakes" => &[
-            DemoExample {
-                answers: "Two earthquakes in Alaska",
-                query: "?filter_contains=properties.place:alaska&limit=2",
-            },
-            DemoExample {
-                answers: "How many earthquakes had a magnitude of 4.5",
-                query: "?filter=properties.mag:4.5&count=true",
-            },
-            DemoExample {
-                answers: "Earthquakes that no one reported feeling, from the 1,001st on",
-                query: "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
-            },
-        ],
-        "football-matches" => &[
-            DemoExample {
-                answers: "Barcelona at home against Real Madrid",
-                query: "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
-            },
-            DemoExample {
-                answers: "Two matches in which the home team scored 7 goals",
-                query: "?filter=home_score:7&limit=2",
-            },
-        ],
-        "us-airports" => &[
-            DemoExample { answers: "Three airports in Alaska", query: "?filter=state:AK&limit=3&format=jsonl" },
-            DemoExample {
-                answers: "How many airports are international",
-                query: "?filter_contains=name:international&count=true",
-            },
-        ],
-        "us-unemployment" => &[
-            DemoExample {
-                answers: "The last counties in the list, from the 3,001st on",
-                query: "?offset=3000&limit=3&pretty=false",
-            },
-            DemoExample { answers: "How many counties had a rate of 10.2%", query: "?filter=rate:.102&count=true" },
-        ],
-        "palmer-penguins" => &[
-            DemoExample {
-                answers: "Gentoo penguins whose sex is unknown",
-                query: "?filter=Species:gentoo&filter=Sex:null",
-            },
-            DemoExample { answers: "How many penguins weigh 3,750 g", query: "?filter=Body+Mass+(g):3750&count=true" },
-        ],
-        _ => &[],
-    }
+    static EXAMPLES: LazyLock<HashMap<String, Vec<DemoExample>>> = LazyLock::new(|| {
+        let manifest: Manifest = toml::from_str(include_str!("../../data-fixtures/manifest.toml")).unwrap_or_default();
+        let examples = manifest.dataset.into_iter().filter_map(|Entry { name, examples, .. }| {
+            let name: DatasetName = name.parse().ok()?;
+            // The process needs the texts until its end.
+            let leaked =
+                |example: ExampleEntry| DemoExample { answers: example.answers.leak(), query: example.query.leak() };
+            Some((name.slug().to_owned(), examples.into_iter().map(leaked).collect()))
+        });
+        examples.collect()
+    });
+    EXAMPLES.get(slug).map_or(&[], Vec::as_slice)
 }
 
 const DEMO_TOKEN: &str = "demo";
@@ -126,7 +74,7 @@ pub enum DemoError {
     Catalog(#[from] CatalogError),
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     dataset: Vec<Entry>,
@@ -145,6 +93,15 @@ struct Entry {
     licence: Option<String>,
     #[serde(default)]
     listed: bool,
+    #[serde(default)]
+    examples: Vec<ExampleEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExampleEntry {
+    answers: String,
+    query: String,
 }
 
 pub struct Demo {
@@ -153,7 +110,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// The example queries for demo datasets among these, with their places in the list. One look-up at most.
+    /// The example queries for demo datasets among these, with their indexes in the list. One look-up at most.
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
         let named = datasets.iter().map(|dataset| demo_examples(dataset.name.slug())).enumerate();
         let named: Vec<_> = named.filter(|(_, examples)| !examples.is_empty()).collect();
@@ -164,7 +121,7 @@ impl Demo {
         Ok(named.into_iter().filter(|(at, _)| Some(datasets[*at].owner) == owner).collect())
     }
 
-    /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
+    /// Fails if there are datasets, and the demo was not loaded before.
     pub async fn check(&self) -> Result<(), DemoError> {
         if self.accounts.catalog.user_by_email(DEMO_OWNER).await?.is_none()
             && self.accounts.catalog.has_datasets().await?
@@ -174,7 +131,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there stay as they are.
+    /// Loads the datasets of `fixtures/manifest.toml` in their order. Existing datasets stay as they are.
     pub async fn load(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
         let manifest = fixtures.join("manifest.toml");
         let wrong =
@@ -193,7 +150,7 @@ impl Demo {
         Ok(loaded)
     }
 
-    /// Gives the demo's owner, who must be there, another password and another API token.
+    /// Gives the demo's owner, who must exist, another password and another API token.
     pub async fn credentials(&self) -> Result<DemoCredentials, DemoError> {
         let password = hex::encode(rand::random::<[u8; 12]>());
         self.accounts.set_password(DEMO_OWNER, &password).await?;
@@ -210,26 +167,17 @@ impl Demo {
     async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
-        if let Some(owner) = self.accounts.catalog.user_by_email(DEMO_OWNER).await? {
-            let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
-            if let Some(dataset) = self.accounts.catalog.dataset_by_name(owner.id, &parsed).await?
-                && let Some(version) = dataset.latest_version
-            {
-                return Ok(DemoDataset {
-                    dataset_id: dataset.id,
-                    name_slug: dataset.name.slug().to_owned(),
-                    version,
-                    private_key: dataset.private_key,
-                });
-            }
+        let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
+        if let Some(owner) = self.accounts.catalog.user_by_email(DEMO_OWNER).await?
+            && let Some(dataset) = self.accounts.catalog.dataset_by_name(owner.id, &parsed).await?
+            && let Some(version) = dataset.latest_version
+        {
+            let name_slug = dataset.name.slug().to_owned();
+            return Ok(DemoDataset { dataset_id: dataset.id, name_slug, version, private_key: dataset.private_key });
         }
         let imported = self.refreshes.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
-        Ok(DemoDataset {
-            dataset_id: imported.dataset_id,
-            name_slug: imported.name_slug,
-            version: imported.version,
-            private_key: imported.private_key,
-        })
+        let Imported { dataset_id, name_slug, version, private_key, .. } = imported;
+        Ok(DemoDataset { dataset_id, name_slug, version, private_key })
     }
 }
 

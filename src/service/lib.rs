@@ -1,29 +1,28 @@
-//! The use cases: the only place that combines catalog, storage, query engine, encoders and sources.
+//! The use cases: the only crate that combines catalog, storage, query engine, encoders and sources.
 //!
-//! Each room has a type that owns the parts it uses; [`App`] builds them, from the bottom to the top, and gives access
-//! to them. A room uses only rooms that stand above it in this table:
+//! [`Services`] builds the services and gives access to them. A module uses only modules above it in this table:
 //!
-//! | Room | Use cases |
+//! | Module | Use cases |
 //! |---|---|
-//! | `rate_limit` | how many requests a client may make |
-//! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
+//! | `rate_limit` | how many requests a client can make |
+//! | `admission` | permits that users and networks share fairly, for when there is more work than the machine can do |
 //! | `lookup` | finds the target of a read |
-//! | `version_path` | where version files lie in the store |
-//! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
-//! | `manage` | what all management has in common: why a request is refused, and how owners write |
-//! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
+//! | `version_path` | the paths of version files in the store |
+//! | `maintenance` | removes, verifies and copies files; readiness; the binding of catalog and store |
+//! | `manage` | the common part of management: errors, and how owners write |
+//! | `export_cache` | Parquet exports, created once and served in parts; disk quotas |
 //! | `read` | the path of every read: authorize, plan, execute, encode; with a cache, single flight and compression |
-//! | `explain` | what a read does: its plans, and what they cost |
-//! | `webhook` | who is told of new versions |
-//! | `refresh` | the one way in which a dataset gets a new version: by fetch, push, schedule or import, to a version file |
-//! | `dataset` | what owners do with theirs: settings, alternates, clones, diffs, profiles, edits by agents |
+//! | `explain` | what a read does: its plans, and their costs |
+//! | `webhook` | notifies owners of new versions |
+//! | `refresh` | creates versions: by fetch, push, schedule or import, to a version file |
+//! | `dataset` | the datasets of owners: settings, alternates, clones, diffs, profiles, edits by agents |
 //! | `account` | users, passwords, sessions and tokens |
-//! | `usage` | how much each dataset is read: counted in memory, recorded every few seconds |
+//! | `usage` | counts the reads of each dataset, and records them every few seconds |
 //! | `demo` | the fixtures, loaded for a demo owner |
+//! | `services` | the composition root |
 
 mod account;
 mod admission;
-mod app;
 mod dataset;
 mod demo;
 mod explain;
@@ -34,6 +33,7 @@ mod manage;
 mod rate_limit;
 mod read;
 mod refresh;
+mod services;
 mod usage;
 mod version_path;
 pub mod webhook;
@@ -48,7 +48,6 @@ pub use account::{AccountError, Accounts};
 pub use admission::bodies::{BodyRoom, LargeBodies};
 pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
 pub use admission::{Load, Weight};
-pub use app::{App, Background, OpenError};
 pub use dataset::agent_edits::Pulled;
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
 pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
@@ -87,14 +86,14 @@ pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
 pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
 pub use refresh::push::Push;
 pub use refresh::running::{RefreshProgress, Watch};
-pub use refresh::scheduler::Schedules;
 pub use refresh::{Refreshed, Refreshes};
+pub use services::{Background, Dependencies, OpenError, Purpose, Services};
 pub use strata_limits::{Client, Overloaded, Principal};
 pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};
 
-/// Locks what no panic leaves half changed.
+/// Locks a value that no panic leaves half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The common part of all management: why an owner's request is refused, and what follows every write.
+//! The common part of management: the errors of requests of owners, and the work after every write.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use strata_types::version::{VersionNumber, there_are};
 use crate::admission::catalog::CatalogGates;
 use crate::{Lookups, Overloaded};
 
-/// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
+/// Why a management request failed. Nothing has changed, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
     #[error("{field}: {problem}")]
@@ -36,7 +36,7 @@ pub enum ManageError {
     #[error("there is no version {number}; {there_are}")]
     NoVersionOf {
         number: VersionNumber,
-        /// Which there are: `its versions are 1 to 4`.
+        /// The existing versions: `its versions are 1 to 4`.
         there_are: String,
     },
     #[error("the version has no alternate")]
@@ -67,14 +67,13 @@ pub enum ManageError {
     Public,
     #[error("another refresh of the dataset is running")]
     Busy,
-    /// What the change was based on is no longer so.
     #[error("the record has changed in the meantime")]
     Stale,
     #[error("the dataset to clone has changed in the meantime")]
     SourceChanged,
     #[error(transparent)]
     Refused(#[from] Overloaded),
-    /// The catalog failed. After a failed commit the change may have been made.
+    /// The catalog failed. After a failed commit, the change can be effective.
     #[error("{0}")]
     Catalog(#[source] CatalogError),
     #[error("storage error")]
@@ -111,7 +110,7 @@ impl From<CatalogError> for ManageError {
 }
 
 impl ManageError {
-    /// Names the version that was not found, and those that there are.
+    /// Adds the version that was not found, and the existing ones.
     pub(crate) fn naming(self, number: VersionNumber, latest: Option<VersionNumber>) -> ManageError {
         match self {
             ManageError::VersionNotFound => ManageError::NoVersionOf { number, there_are: there_are(latest) },
@@ -120,10 +119,10 @@ impl ManageError {
     }
 }
 
-/// On drop, reads see the change: also after a failure, which may have followed the commit, or a cancelled request.
-struct Seen<'a>(&'a Lookups);
+/// Makes reads see a change when it is dropped, also after a cancelled request or a failure, which can follow a commit.
+struct NotifyOnDrop<'a>(&'a Lookups);
 
-impl Drop for Seen<'_> {
+impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         self.0.catalog_changed();
     }
@@ -135,7 +134,7 @@ pub(crate) struct OwnerWrites {
 }
 
 impl OwnerWrites {
-    /// Runs a write of an owner, in the owner's permit, and makes it seen at once by the reads of this process.
+    /// Runs a write with a permit of the owner. The reads of this process see it at once.
     pub(crate) async fn run<T, E>(
         &self,
         owner: UserId,
@@ -145,7 +144,7 @@ impl OwnerWrites {
         ManageError: From<E>,
     {
         let _permit = self.gates.write(owner).await?;
-        let _seen = Seen(&self.lookups);
+        let _notify = NotifyOnDrop(&self.lookups);
         Ok(write.await?)
     }
 }

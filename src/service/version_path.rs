@@ -1,17 +1,17 @@
-//! Where version files lie in the store.
+//! The paths of version files in the store.
 
 use object_store::path::Path as ObjectPath;
 use strata_config::VERSIONS_FOLDER;
 
-/// Bytes that make a path one that no file had before.
+/// Random bytes of a path.
 const PATH_BYTES: usize = 16;
 
-/// A path in the store that no file had before.
+/// A new path, which no file had before.
 pub(crate) fn new_path() -> ObjectPath {
     ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; PATH_BYTES]>())))
 }
 
-/// Whether a path is one as [`new_path`] gives.
+/// Whether [`new_path`] can return the path.
 pub(crate) fn is_path(path: &str) -> bool {
     let name = path.strip_prefix(VERSIONS_FOLDER).and_then(|name| name.strip_prefix('/')?.strip_suffix(".parquet"));
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');

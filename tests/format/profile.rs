@@ -486,7 +486,7 @@ async fn a_check_notices_a_damaged_profile() {
     std::fs::write(&file, bytes).expect("written");
     let mut told = Vec::new();
     let mut tell = |finding: &strata_service::Finding| told.push(format!("{finding:?}"));
-    let found = owned.service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
+    let found = owned.service.services.maintenance.check(CheckDepth::Everything, &mut tell).await.expect("checked");
     assert_eq!((found.damaged, told.len()), (1, 1), "{told:?}");
     assert!(told[0].contains("it cannot be read: the profile: "), "{told:?}");
     let answer = owned.service.beside(|_| {}).await.get("/dataset/profile?dataset_id=1").await;

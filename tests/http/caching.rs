@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tower::ServiceExt;
 
-use crate::clients::app;
+use crate::clients::services;
 
-static ROUTER: LazyLock<Router> = LazyLock::new(|| strata_http::router(app(|_| ())));
+static ROUTER: LazyLock<Router> = LazyLock::new(|| strata_http::router(services(|_| ())));
 
 /// The tag of the document that has no compression, without its quotation marks.
 static TAG: LazyLock<String> = LazyLock::new(|| {

@@ -1,6 +1,7 @@
 //! The client of a request, as far as trusted proxies tell.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::LazyLock;
 
 use axum::extract::ConnectInfo;
@@ -13,14 +14,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use strata_config::{Config, TrustedProxies};
 use strata_http::visit::{BaseUrl, Visitor};
-use strata_service::{App, Client};
+use strata_service::{Client, Services};
 use strata_testing::TestService;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-static APP: LazyLock<App> = LazyLock::new(|| {
-    app(|config| {
+static APP: LazyLock<Arc<Services>> = LazyLock::new(|| {
+    services(|config| {
         let networks = ["10.0.0.0/8", "192.0.2.7", "2001:db8:aaaa::/48", "::ffff:172.16.0.0/108"];
         let networks = networks.map(str::to_owned).to_vec();
         config.server.trusted_proxies = TrustedProxies::try_from(networks).expect("networks");
@@ -28,12 +29,12 @@ static APP: LazyLock<App> = LazyLock::new(|| {
 });
 
 /// A service of which only the configuration is used.
-pub(crate) fn app(change: impl FnOnce(&mut Config)) -> App {
+pub(crate) fn services(change: impl FnOnce(&mut Config)) -> Arc<Services> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let service = runtime.block_on(TestService::configured(change));
     // What it has begun is not waited for.
     Box::leak(Box::new(runtime));
-    service.app.clone()
+    service.services.clone()
 }
 
 /// The head of a request with these headers from this peer.

@@ -8,18 +8,18 @@ use strata_config::{HostNames, ListenAddress, PublicUrl};
 use strata_http::visit::BaseUrl;
 use tower::ServiceExt;
 
-use crate::clients::{app, head};
+use crate::clients::{head, services};
 
 #[test]
 fn names_of_other_hosts_are_foreign() {
     let names = |names: &[&str]| HostNames::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-    let app = app(|config| {
+    let services = services(|config| {
         let server = &mut config.server;
         server.listen = ListenAddress::try_from("strata.internal:8080".to_owned()).expect("an address");
         server.public_url = Some(PublicUrl::try_from("https://data.example.org/strata".to_owned()).expect("a URL"));
         server.allowed_hosts = names(&["proxy.example.org"]).expect("names");
     });
-    let router = strata_http::router(app);
+    let router = strata_http::router(services);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     // The host is checked before the token, which is missing.
     let refusal = |host: &str| {
@@ -48,15 +48,15 @@ fn names_of_other_hosts_are_foreign() {
 
 #[test]
 fn addresses_to_paste_have_plain_hosts_and_possible_ports() {
-    let app = app(|_| ());
+    let services = services(|_| ());
     let url = |host: &str| {
         let host = HeaderValue::from_bytes(host.as_bytes()).expect("a header");
-        BaseUrl::of(&head(None, HeaderMap::from_iter([(HOST, host)])), &app).url("/x")
+        BaseUrl::of(&head(None, HeaderMap::from_iter([(HOST, host)])), &services).url("/x")
     };
     for host in ["localhost:8080", "127.0.0.1", "[::1]:80", "a_b.example.org", "xn--bcher-kva.example"] {
         assert_eq!(url(host), format!("http://{host}/x"));
     }
-    let fallback = format!("http://{}/x", app.config().server.listen.as_str());
+    let fallback = format!("http://{}/x", services.config.server.listen.as_str());
     for host in [
         "x:99999",
         "x:65536",

@@ -47,8 +47,8 @@ async fn a_query_is_read_as_if_the_client_had_escaped_it() {
     service.import("Areas", entities).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    let app = service.app.clone();
-    tokio::spawn(async move { http::serve(app, listener, std::future::pending::<()>()).await });
+    let services = service.services.clone();
+    tokio::spawn(async move { http::serve(services, listener, std::future::pending::<()>()).await });
     let read = async |query: &[u8]| {
         let target = [b"/api/1/areas/v1/?pretty=false&include_source=false&", query].concat();
         told(&exchange(address, &get(&target), 1_000).await)

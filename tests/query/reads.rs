@@ -592,7 +592,7 @@ fn an_answer_is_named_after_what_it_is() {
     let version = lab.publish(&one, &WriteOptions::default());
     let donor = lab.publish(&other, &WriteOptions::default());
     lab.bench.runtime.block_on(async {
-        let pool = sqlx::SqlitePool::connect(&lab.service.app.config().catalog_url()).await.expect("connected");
+        let pool = sqlx::SqlitePool::connect(&lab.service.services.config.catalog_url()).await.expect("connected");
         let sql = "UPDATE versions SET record_checksum = NULL, alt_file_id = (SELECT file_id FROM versions WHERE version_number = $1)
                    WHERE version_number = $2";
         let update = sqlx::query(sql).bind(donor as i64).bind(version as i64);

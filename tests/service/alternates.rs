@@ -15,9 +15,9 @@ on_both_databases! {
 async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let (id, version) = (DatasetId::new(id), VersionNumber::new(1));
-    let (app, user) = (&owned.service.app, &owned.user);
+    let (services, user) = (&owned.service.services, &owned.user);
     let save = async |entities: &str, etag: Option<&str>| {
-        app.datasets().save_alternate(user, id, version, owned.receive(entities).await.entities, etag).await
+        services.datasets.save_alternate(user, id, version, owned.receive(entities).await.entities, etag).await
     };
     let saved = save("[]", None).await.expect("saved");
     let first = alternate_etag(&saved.version);
@@ -37,10 +37,10 @@ async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, format!("{{\"a\":{winner}}}\n"));
 
     let current = alternate_etag(&one.or(other).expect("the winner's").version);
-    app.datasets().delete_alternate(user, id, version).await.expect("deleted");
+    services.datasets.delete_alternate(user, id, version).await.expect("deleted");
     let stale = save("[]", Some(&current)).await;
     assert!(matches!(stale, Err(AlternateError::Manage(ManageError::Stale))), "{stale:?}");
     // What lost left no file.
-    let swept = app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    let swept = services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!(owned.service.version_files().len(), 1, "{swept:?}");
 }

@@ -78,9 +78,9 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         format!("[{}]", (0..3_000).map(entity).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
+    let (services, [v1, v2]) = (&owned.service.services, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let sides = DiffSides { v1, v2, alt: false };
-    let diff = app.diffs().compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
+    let diff = services.diffs.compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
     for form in [DiffForm::Result, DiffForm::Lines] {
         let mut parts = diff.stream(&DiffPage::default(), form);

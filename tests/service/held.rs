@@ -46,7 +46,7 @@ async fn whole_bodies_are_accounted_by_what_they_became() {
     let service = TestService::start().await;
     let small: String = (1..20_000).map(|number| format!("{{\"n\":{number}}}\n")).collect();
     service.import("Mixed", &format!("{{\"n\":0,\"text\":\"{}\"}}\n{small}", noise(LARGE_BYTES))).await;
-    let load = || service.app.load().buffered_bytes;
+    let load = || service.services.load().buffered_bytes;
     let uri = "/api/1/mixed/v1/?limit=3&pretty=false";
 
     let plain = begun(&service, uri, "identity").await;
@@ -91,9 +91,9 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
         format!("[{}]", large.chain(small).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
+    let (services, [v1, v2]) = (&owned.service.services, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let sides = DiffSides { v1, v2, alt: false };
-    let diff = app.diffs().compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
+    let diff = services.diffs.compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!(diff.count(None), 10);
     let page = DiffPage::default();
     let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.expect("an answer");

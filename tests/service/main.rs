@@ -5,6 +5,7 @@
 mod alternates;
 mod diffs;
 mod held;
+mod session_origin;
 mod shared_limits;
 
 use std::fmt::Write as _;
@@ -12,20 +13,18 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use strata_ingest::net::{AddressPolicy, Outgoing};
-use strata_service::webhook::{RefreshEvent, WebhookSender};
+use strata_service::webhook::{WebhookPayload, WebhookSender, sign};
 use strata_testing::loopback;
 use strata_testing::loopback_server::{LoopbackServer, Reply, ok, redirect, with_status};
-use strata_types::ids::DatasetId;
 use strata_types::secret::Secret;
-use strata_types::version::VersionNumber;
 
 const BODY: &str = r#"{"dataset_id":7,"dataset_name":"Größe \"x\"","version":3,"entity_count":250,"refreshed_at":"2026-01-02T03:04:05.678Z"}"#;
 
-fn event() -> RefreshEvent {
-    RefreshEvent {
-        dataset_id: DatasetId::new(7),
+fn payload() -> WebhookPayload {
+    WebhookPayload {
+        dataset_id: 7,
         dataset_name: "Größe \"x\"".to_owned(),
-        version: VersionNumber::new(3),
+        version: 3,
         entity_count: 250,
         refreshed_at: "2026-01-02T03:04:05.678Z".parse().expect("a time"),
     }
@@ -37,7 +36,19 @@ fn sender(timeout: Duration) -> WebhookSender {
 
 async fn send(url: &str, secret: Option<&str>) -> Option<u16> {
     let secret = secret.map(|secret| Secret::from_stored(secret.to_owned()));
-    sender(Duration::from_secs(10)).send(url, secret.as_ref(), &event()).await.ok()
+    sender(Duration::from_secs(10)).send(url, secret.as_ref(), &payload()).await.ok()
+}
+
+#[test]
+fn signatures_are_those_of_rfc_4231() {
+    // Test cases 1 and 2, whose keys are text.
+    for (key, data, expected) in [
+        (&*"\u{b}".repeat(20), "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+        ("Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
+    ] {
+        let signature = sign(&Secret::from_stored(key.to_owned()), data.as_bytes());
+        assert_eq!(signature.as_deref(), Ok(expected));
+    }
 }
 
 /// HMAC-SHA256 from its definition (RFC 2104), on nothing but the hash.
@@ -108,7 +119,7 @@ async fn without_an_answer_there_is_no_status_and_no_second_try() {
         assert_eq!(server.take_received().len(), 1, "{path}");
     }
     let impatient = sender(Duration::from_millis(100));
-    assert_eq!(impatient.send(&server.url("/stall"), None, &event()).await.ok(), None);
+    assert_eq!(impatient.send(&server.url("/stall"), None, &payload()).await.ok(), None);
     // A port on which nothing listens, a name that does not exist, and no URL at all.
     let gone = LoopbackServer::start(|_| ok("", b"")).url("/");
     for url in [&*gone, "http://receiver.invalid/", "receiver"] {
@@ -127,7 +138,7 @@ async fn the_body_of_an_answer_is_not_waited_for() {
         }
     });
     let impatient = sender(Duration::from_secs(3));
-    assert_eq!(impatient.send(&server.url("/stall"), None, &event()).await.ok(), Some(202));
+    assert_eq!(impatient.send(&server.url("/stall"), None, &payload()).await.ok(), Some(202));
     // This one would stall for ever after the first part; the bound ends it.
     assert_eq!(send(&server.url("/endless"), None).await, Some(201));
 }
@@ -138,11 +149,9 @@ async fn receivers_are_held_to_public_addresses() {
     let strict = Outgoing::new(AddressPolicy::default());
     let sender = WebhookSender::try_new(strict, Duration::from_secs(10)).expect("a sender");
     for url in [server.url("/"), format!("http://localhost:{}/", server.port()), "ftp://a.test/".to_owned()] {
-        assert!(sender.check(&url).await.is_err(), "{url}");
-        assert_eq!(sender.send(&url, None, &event()).await.ok(), None, "{url}");
+        assert_eq!(sender.send(&url, None, &payload()).await.ok(), None, "{url}");
     }
     assert_eq!(server.received().len(), 0, "nothing was sent");
-    assert!(sender.check("https://receiver.invalid/hook").await.is_ok());
-    let error = sender.check("http://10.0.0.1/").await.expect_err("a private address").to_string();
+    let error = sender.send("http://10.0.0.1/", None, &payload()).await.expect_err("a private address");
     assert!(error.contains("10.0.0.1 is a private address") && error.contains("net.allow"), "{error}");
 }

@@ -62,7 +62,7 @@ impl TestService {
         };
         let mut findings = Vec::new();
         let mut tell = |finding: &ServiceFinding| findings.push(described(finding));
-        let checked = self.app.maintenance().check(depth, &mut tell).await?;
+        let checked = self.services.maintenance.check(depth, &mut tell).await?;
         Ok(CheckReport { files: checked.files, damaged: checked.damaged, unnamed: checked.unnamed, findings })
     }
 
@@ -83,7 +83,7 @@ impl TestService {
             BackupKind::Linked => BackupFiles::LinkedWherePossible,
         };
         let mut tell = |so_far: &BackedUp| tell(so_far.files);
-        self.app.maintenance().backup(directory, files, OnDamage::End, &mut tell).await
+        self.services.maintenance.backup(directory, files, OnDamage::End, &mut tell).await
     }
 }
 

@@ -103,7 +103,7 @@ impl Owned {
     pub async fn receive(&self, entities: &str) -> Pushed {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let chunks = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        self.service.app.ingest().receive(self.user.id, chunks, &["dataset_id"]).await.expect("received")
+        self.service.services.ingest.receive(self.user.id, chunks, &["dataset_id"]).await.expect("received")
     }
 
     pub async fn pull(&self, body: Value) -> Answer {
@@ -146,16 +146,16 @@ pub async fn try_push(service: &TestService, owner: UserId, dataset: u64, entiti
         infer_types: None,
         enveloped: true,
     };
-    service.app.refreshes().push(owner, push).await.map(drop).map_err(|error| error.to_string())
+    service.services.refreshes.push(owner, push).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// Another user, and an API token.
 pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, String) {
-    let added = service.app.accounts().add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
+    let added = service.services.accounts.add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
     let token = added.expect("a token").expose().to_owned();
     let user = service
-        .app
-        .sessions()
+        .services
+        .sessions
         .user_of_token(strata_service::Client::Unspecified, &token)
         .await
         .expect("the catalog answers")

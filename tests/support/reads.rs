@@ -425,10 +425,10 @@ impl Lab {
         let (service, catalog) = bench.runtime.block_on(async {
             let service = TestService::configured(change).await;
             service.import("data", "[]").await;
-            let catalog = Catalog::open(&service.app.config().catalog_url()).await.expect("the catalog opens");
+            let catalog = Catalog::open(&service.services.config.catalog_url()).await.expect("the catalog opens");
             (service, catalog)
         });
-        let store = store::open(&service.app.config().store_url(), &S3Options::default()).expect("the store opens");
+        let store = store::open(&service.services.config.store_url(), &S3Options::default()).expect("the store opens");
         Lab { bench, service, catalog, store }
     }
 

@@ -15,8 +15,8 @@ use strata_catalog::Catalog;
 use strata_config::Config;
 use strata_http::ServeError;
 use strata_service::{
-    App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, Load, MemoryRateLimiter, Moment,
-    RateCapacity, RateLimits, SystemClock,
+    Clock, DemoDataset, Dependencies, ImportError, ImportProgress, ImportRequest, Imported, Load, MemoryRateLimiter,
+    Moment, Purpose, RateCapacity, RateLimits, Services, SystemClock,
 };
 use strata_store::store::Store;
 use strata_types::dataset::About;
@@ -42,7 +42,7 @@ pub const PASSWORD: &str = "a long enough password";
 
 /// A service of its own, with an owner.
 pub struct TestService {
-    pub app: App,
+    pub services: Arc<Services>,
     router: Router,
     directory: TempDir,
 }
@@ -77,14 +77,19 @@ impl TestService {
         (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         change(&mut config);
         let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
-        let app = App::open_with(&config, Arc::new(limiter)).await.expect("the service opens");
-        app.accounts().add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
-        TestService { router: strata_dashboard::router(app.clone()), app, directory }
+        let services = Services::build(Dependencies {
+            rate_limiter: Some(Arc::new(limiter)),
+            ..Dependencies::new(&config, Purpose::Serve)
+        })
+        .await
+        .expect("the service opens");
+        services.accounts.add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
+        TestService { router: strata_dashboard::router(services.clone()), services, directory }
     }
 
     /// Another process on the same data, with the configuration changed.
     pub async fn beside(&self, change: impl FnOnce(&mut Config)) -> TestService {
-        let mut config = self.app.config().clone();
+        let mut config = (*self.services.config).clone();
         change(&mut config);
         TestService::open(&config).await.expect("the service opens")
     }
@@ -96,7 +101,7 @@ impl TestService {
 
     /// A service with this configuration, which names its data; or why it does not open.
     pub async fn open(config: &Config) -> Result<TestService, String> {
-        App::open(config).await.map(TestService::on).map_err(|error| error.to_string())
+        Services::open(config, Purpose::Serve).await.map(TestService::on).map_err(|error| error.to_string())
     }
 
     /// A service on the data directory of another service or on a backup, with the default configuration and without
@@ -112,18 +117,23 @@ impl TestService {
     pub async fn open_with_store(config: &Config, objects: Arc<dyn ObjectStore>) -> TestService {
         let limits = RateLimits::from(&config.limits);
         let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
-        let app = App::open_on(config, Arc::new(limiter), || Ok(Store::from(objects))).await;
-        TestService::on(app.expect("the service opens"))
+        let services = Services::build(Dependencies {
+            rate_limiter: Some(Arc::new(limiter)),
+            store: Some(Store::from(objects)),
+            ..Dependencies::new(config, Purpose::Serve)
+        })
+        .await;
+        TestService::on(services.expect("the service opens"))
     }
 
-    fn on(app: App) -> TestService {
+    fn on(services: Arc<Services>) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        TestService { router: strata_dashboard::router(app.clone()), app, directory }
+        TestService { router: strata_dashboard::router(services.clone()), services, directory }
     }
 
     /// The metadata database, as another process opens it.
     pub async fn catalog(&self) -> Catalog {
-        catalog::open(&self.app.config().catalog_url()).await
+        catalog::open(&self.services.config.catalog_url()).await
     }
 
     /// The routes with the layers of the server around them.
@@ -136,19 +146,19 @@ impl TestService {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel::<()>();
-        let app = self.app.clone();
-        let server = tokio::spawn(async move { strata_dashboard::serve(app, listener, stopped).await });
+        let services = self.services.clone();
+        let server = tokio::spawn(async move { strata_dashboard::serve(services, listener, stopped).await });
         ListeningService { address, stop, server }
     }
 
     /// Whether no work runs or waits, and no response takes memory.
     pub fn is_idle(&self) -> bool {
-        self.app.load() == Load::default()
+        self.services.load() == Load::default()
     }
 
     /// The metrics of the process, with what they say of this service.
     pub fn metrics(&self) -> String {
-        self.app.update_metrics();
+        self.services.update_metrics();
         metrics::rendered()
     }
 
@@ -195,7 +205,7 @@ impl TestService {
             publish_query: false,
             infer_types: false,
         };
-        self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await
+        self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await
     }
 
     /// Imports entities, given as the text of a JSON array or as lines.
@@ -205,7 +215,7 @@ impl TestService {
 
     /// Imports every fixture.
     pub async fn load_fixtures(&self) -> Vec<DemoDataset> {
-        self.app.demo().load(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
+        self.services.demo.load(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
     }
 
     /// `GET` of a path and query.

@@ -52,8 +52,9 @@ pub(super) async fn save(
     edits: Vec<EntityEdit>,
     room: Option<BodyRoom>,
 ) -> PageResult {
-    let version = (target.place.dataset.id, target.version.number);
-    Box::pin(visit.app.datasets().edit_alternate(&target.user, version, etag, edits, room)).await?;
+    let dataset = target.place.dataset.id;
+    Box::pin(visit.services.datasets.edit_alternate(&target.user, dataset, target.version.number, etag, edits, room))
+        .await?;
     Ok(Reply::done("saved", &target.place.alternate()))
 }
 

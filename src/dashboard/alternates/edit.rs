@@ -29,7 +29,7 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> PageR
         }
         (Some(given), None) => {
             let sent = Position::parse(given)?;
-            let place = visit.app.reads().place_in_alternate(&target.version, sent.at).await?;
+            let place = visit.services.reads.place_in_alternate(&target.version, sent.at).await?;
             (sent, place)
         }
         (None, given) => (Position::parse(given.unwrap_or_default())?, None),

@@ -162,7 +162,7 @@ pub(super) fn page(visit: &Visit, target: &Target, list: &List, draft: &Draft, s
         draft,
         position: said.typed_position.clone().unwrap_or_else(|| draft.position.to_string()),
         said,
-        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+        api: BaseUrl::of(&visit.head, &visit.services).url("/dataset/alternate/edit"),
     };
     render(page.said.status, &page)
 }

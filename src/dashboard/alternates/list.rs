@@ -88,7 +88,7 @@ fn first(entities: Option<Vec<Vec<u8>>>) -> FoundEntity {
 /// Reads `limit` entities of the alternate, or of the version if there is no alternate or `alt` is false.
 async fn read(visit: &Visit, place: &Place, alt: bool, offset: u64, limit: u64) -> Result<Page, HttpError> {
     let user = visit.user().map_err(|_| ManageError::DatasetNotFound)?;
-    let pull = |alt| visit.app.reads().pull(&user, place.dataset.id, place.selector, alt, (offset, Some(limit)));
+    let pull = |alt| visit.services.reads.pull(&user, place.dataset.id, place.selector, alt, offset, Some(limit));
     let (pulled, is_alternate) = match pull(alt).await {
         Err(InspectError::Read(ReadError::AltNotFound(_))) if alt => (pull(false).await?, false),
         pulled => (pulled?, alt),

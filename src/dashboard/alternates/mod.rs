@@ -65,7 +65,7 @@ pub(super) async fn show(visit: &mut Visit) -> PageResult {
         last: entities.unwrap_or(version.file.entity_count).checked_sub(1),
         browse: (!dataset.frozen && entities.is_some()).then(|| alternate.browse()),
         diff: place.dataset.diff(&number, &number, true),
-        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+        api: BaseUrl::of(&visit.head, &visit.services).url("/dataset/alternate/edit"),
     };
     render(StatusCode::OK, &page)
 }
@@ -175,6 +175,6 @@ async fn delete(visit: &Visit, target: &Target, fields: &Query) -> PageResult {
         let notice = "The alternate has changed in the meantime, so it was not deleted. Confirm again to delete it.";
         return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
     }
-    visit.app.datasets().delete_alternate(user, place.dataset.id, version.number).await?;
+    visit.services.datasets.delete_alternate(user, place.dataset.id, version.number).await?;
     Ok(Reply::done("deleted", &place.alternate()))
 }

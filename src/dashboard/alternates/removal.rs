@@ -133,7 +133,7 @@ async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Chec
         number: format::counted(positions.len() as u64, "entity", "entities"),
         left_out: positions.len() - entities.len(),
         entities,
-        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+        api: BaseUrl::of(&visit.head, &visit.services).url("/dataset/alternate/edit"),
         call: call(target, &etag, &edits(positions)),
         etag,
     })

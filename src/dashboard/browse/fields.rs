@@ -65,7 +65,7 @@ struct FieldValue {
 pub(super) async fn load(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
     let version = VersionSelector::Number(opened.version.number);
     let request = visit.profile(opened.dataset.id, version, opened.admitted.alt);
-    let summary = visit.app.reads().profile_summary(request).await.ok()?;
+    let summary = visit.services.reads.profile_summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
         // No path names the field with the empty name.

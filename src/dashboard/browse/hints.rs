@@ -107,7 +107,7 @@ pub(super) async fn for_fields(
     request: &ReadRequest,
     links: &Links<'_>,
 ) -> (Vec<Hint>, Vec<Path>) {
-    let reads = visit.app.reads();
+    let reads = &visit.services.reads;
     let admitted = &opened.admitted;
     // A strict read has been refused.
     let unknown = match request.strict {
@@ -136,7 +136,8 @@ pub(super) async fn for_columns(visit: &Visit, opened: &Opened, request: &ReadRe
     let looked_for: Vec<Path> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
     if !looked_for.is_empty() {
         let looked = ReadRequest { keep: looked_for, ..ReadRequest::default() };
-        let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, &looked).await.unwrap_or_default();
+        let unknown =
+            visit.services.reads.explained_unknown_fields(&opened.admitted, &looked).await.unwrap_or_default();
         let unknown = unknown.into_iter().take(FIELDS).map(|field| UnknownField { parameter: COLUMNS, ..field });
         hints.extend(unknown.map(|field| Hint::for_field(&field, links)));
     }

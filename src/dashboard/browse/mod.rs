@@ -142,7 +142,7 @@ async fn browse(visit: &mut Visit) -> PageResult {
     // Programs and downloads get all matches, unless a limit was chosen.
     let is_limited = links.query.first("limit").is_some();
     let wanted = if is_limited { read.clone() } else { read.without(&["limit", "offset"]) };
-    let base = BaseUrl::of(&visit.head, &visit.app);
+    let base = BaseUrl::of(&visit.head, &visit.services);
     let api = read.at(&place.api());
     let mut heading = Heading::new(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
     let elsewhere = links.query.without(&["offset", "alt"]);
@@ -198,9 +198,9 @@ pub(super) async fn download(visit: &mut Visit) -> PageResult {
         visit.headers.extend(named.map(|named| (HeaderName::from_static("x-unknown-parameters"), named)));
         let opened = open(visit, &place, request.alt).await?;
         if request.strict {
-            visit.app.reads().check_fields(&opened.admitted, &request).await?;
+            visit.services.reads.check_fields(&opened.admitted, &request).await?;
         }
-        let response = visit::download(&visit.app, &visit.head, &opened.admitted, request).await?;
+        let response = visit::download(&visit.services, &visit.head, &opened.admitted, request).await?;
         Ok(Reply::Other(response))
     };
     unavailable::or_told(visit, Tab::Data, page).await

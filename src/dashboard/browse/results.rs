@@ -65,7 +65,7 @@ pub(super) async fn find(
     in_json: bool,
     hints: &mut Vec<Hint>,
 ) -> Result<PageResults, HttpError> {
-    let reads = visit.app.reads();
+    let reads = &visit.services.reads;
     let admitted = &opened.admitted;
     if request.strict {
         reads.check_fields(admitted, &request).await?;
@@ -145,7 +145,7 @@ struct Read {
 
 /// Executes a request with at most `limit` entities.
 async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64) -> Result<Read, HttpError> {
-    let reads = visit.app.reads();
+    let reads = &visit.services.reads;
     let admitted = &opened.admitted;
     let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(request);
     let weight = match is_asked_for {

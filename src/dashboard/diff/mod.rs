@@ -199,7 +199,7 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let read = read(place, query);
     let asked = call.page.limit.unwrap_or(RECORDS);
     let page = DiffPage { limit: Some(asked.min(PAGE_ENTITIES as u64)), ..call.page };
-    let diff = call.compare(&visit.app, &user).await?;
+    let diff = call.compare(&visit.services, &user).await?;
     let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let lines = Entities::take(answer.body, PAGE_BYTES).await?;
 
@@ -277,7 +277,7 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
         pages,
         whole,
         view: view.at(&place.page("diff")),
-        api: BaseUrl::of(&visit.head, &visit.app).url(&api_href),
+        api: BaseUrl::of(&visit.head, &visit.services).url(&api_href),
         api_href,
     })
 }

@@ -13,8 +13,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
 use serde::Serialize;
 use strata_catalog::{Attempt, AttemptOutcome};
+use strata_http::AppState;
 use strata_http::error::HttpError;
-use strata_service::{App, RefreshProgress, Watch};
+use strata_service::{RefreshProgress, Watch};
 use strata_types::ids::{AttemptId, DatasetId};
 use strata_types::user::User;
 use tokio::time::Instant;
@@ -61,24 +62,24 @@ enum RefreshEvent {
 
 pub(crate) async fn show(visit: &mut Visit) -> PageResult {
     let place = own(visit).await?.place;
-    let app = visit.app.clone();
+    let services = visit.services.clone();
     let user = visit.user()?;
-    let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
+    let newest = services.datasets.attempts(&user, place.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
         return Ok(Reply::Other(StatusCode::NO_CONTENT.into_response()));
     };
-    let Some(watch) = app.refreshes().watch(user.id) else {
+    let Some(watch) = services.refreshes.watch(user.id) else {
         let text = "Too many of your open pages are following a refresh. Close some of them.".to_owned();
         return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
     let until = Instant::now() + STREAM;
-    let watched = Watched { attempt: attempt.id, until, dataset: place.id, told: None, app, user, _watch: watch };
+    let watched = Watched { attempt: attempt.id, until, dataset: place.id, told: None, services, user, _watch: watch };
     let events = Sse::new(watched.into_stream()).keep_alive(KeepAlive::default());
     Ok(Reply::Other(events.into_response()))
 }
 
 struct Watched {
-    app: App,
+    services: AppState,
     user: User,
     dataset: DatasetId,
     attempt: AttemptId,
@@ -103,7 +104,7 @@ impl Watched {
             return None;
         }
         loop {
-            let (told, pause) = match self.app.refreshes().progress(self.dataset) {
+            let (told, pause) = match self.services.refreshes.progress(self.dataset) {
                 Some(RefreshProgress { stage, bytes, entities, written }) => {
                     (RefreshEvent::Stage { stage: stage.name(), bytes, entities, written }, POLL_PROGRESS)
                 }
@@ -118,7 +119,7 @@ impl Watched {
 
     /// The event that the record of the attempt stands for. A catalog that is unavailable ends the stream.
     async fn recorded(&self) -> Option<RefreshEvent> {
-        let attempts = self.app.datasets().attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
+        let attempts = self.services.datasets.attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
         let own = |attempt: &Attempt| attempt.id == self.attempt;
         Some(match attempts.into_iter().find(own)?.outcome {
             None => RefreshEvent::Running { stage: "running" },

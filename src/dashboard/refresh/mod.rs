@@ -110,16 +110,16 @@ pub(super) async fn show(visit: &mut Visit) -> PageResult {
 
 async fn refresh(visit: &Visit, mut said: Flash) -> PageResult {
     let own = own(visit).await?;
-    let app = &visit.app;
+    let services = &visit.services;
     let user = visit.user()?;
     let OwnerContext { place, view: DatasetView { dataset, versions, .. } } = &own;
     let before = said.before;
     let limit = PAGE as u32 + 1;
-    let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
+    let mut attempts = services.datasets.attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
     let older = attempts.get(PAGE).and_then(|_| attempts.get(PAGE - 1)).map(|last| last.id);
     attempts.truncate(PAGE);
     let runs = before.is_none() && attempts.first().is_some_and(|attempt| attempt.outcome.is_none());
-    let progress = app.refreshes().progress(place.id);
+    let progress = services.refreshes.progress(place.id);
     let ended = attempts.iter().find(|attempt| match said.ended {
         Some(Ended::Newest) => attempt.outcome.is_some() && !runs,
         Some(Ended::Of(id)) => attempt.id.get() == id,
@@ -152,7 +152,7 @@ async fn refresh(visit: &Visit, mut said: Flash) -> PageResult {
     let running = attempts.first().filter(|_| runs).map(|attempt| Query::default().and(ENDED, attempt.id.get()));
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
     let parsed = schedule.parse::<Schedule>().ok().filter(|_| fetched);
-    let times = parsed.map(|schedule| app.schedules().due_times(&schedule, dataset.id, TIMES)).unwrap_or_default();
+    let times = parsed.map(|schedule| services.refreshes.due_times(&schedule, dataset.id, TIMES)).unwrap_or_default();
     let (format, infer_types) = said.upload.take().unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
         shell: visit.shell(said.problem.title(format!("Refresh, {}", dataset.name.as_str()))),
@@ -167,7 +167,9 @@ async fn refresh(visit: &Visit, mut said: Flash) -> PageResult {
         infer_types,
         schedule: schedule.to_owned(),
         times: times.into_iter().map(Time::to_the_second).collect(),
-        ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
+        ping: said
+            .ping
+            .then(|| BaseUrl::of(&visit.head, services).url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts,
         now: Utc::now(),
         first: before.map(|_| place.page("refresh")),
@@ -213,13 +215,13 @@ fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<Problem, Http
 }
 
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> PageResult {
-    let app = &visit.app;
+    let services = &visit.services;
     let user = visit.user()?;
     if sent.action != SCHEDULE {
         sent.check(&[], &[])?;
     }
     match sent.action.as_str() {
-        NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
+        NOW => match tokio::time::timeout(REFRESH_WAITS, services.refreshes.fetch(user.id, place.id)).await {
             Ok(Ok(_)) => Ok(Reply::done("made", &place.page("refresh"))),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Ok(Reply::done("begun", &place.page("refresh"))),
@@ -239,12 +241,12 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> Page
             };
             let schedule = schedule.map(|schedule| schedule.to_string());
             let change = DatasetChange { schedule: Some(schedule), ..DatasetChange::default() };
-            app.datasets().update(&user, place.id, change).await?;
+            services.datasets.update(&user, place.id, change).await?;
             Ok(Reply::done(SCHEDULE, &place.page("refresh")))
         }
         "show-ping" => refresh(visit, Flash { ping: true, ..Flash::default() }).await,
         "rotate-ping" => {
-            app.datasets().rotate_ping(&user, place.id).await?;
+            services.datasets.rotate_ping(&user, place.id).await?;
             let notice = Some("The ping URL was replaced. The old URL now returns 404.");
             refresh(visit, Flash { ping: true, notice, ..Flash::default() }).await
         }

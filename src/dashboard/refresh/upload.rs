@@ -21,10 +21,10 @@ const INFER_TYPES: &str = "infer_types";
 
 pub(crate) async fn act(visit: &mut Visit, body: Body) -> PageResult {
     visit.user()?;
-    visit::check_origin(&visit.app, &visit.head)?;
+    visit::check_origin(&visit.services, &visit.head)?;
     let place = own(visit).await?.place;
     let fields: (&[&str], _) = (&[form_tokens::TOKEN, FORMAT, INFER_TYPES], FILE);
-    let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
+    let mut upload = match Upload::begin(&visit.services, &visit.head.headers, body, fields) {
         Ok(upload) => upload,
         Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
             let problem = format!("the file is too large: the limit is {limit} bytes (sources.max_bytes)");
@@ -96,7 +96,7 @@ async fn made(
         infer_types: Some(infer_types),
         enveloped: false,
     };
-    let refreshes = visit.app.refreshes().clone();
+    let refreshes = visit.services.refreshes.clone();
     let user = visit.user()?;
     let work = async move { refreshes.push(user.id, push).await };
     let mut work = tokio::spawn(work.in_current_span());

@@ -101,7 +101,7 @@ pub(super) async fn show(visit: &mut Visit) -> PageResult {
 
 async fn webhook(visit: &Visit, mut said: Flash) -> PageResult {
     let own = own(visit).await?;
-    let webhooks = visit.app.webhooks();
+    let webhooks = &visit.services.webhooks;
     let user = visit.user()?;
     let place = &own.place;
     let before = said.before;
@@ -148,7 +148,7 @@ fn took(delivery: &SentDelivery) -> Option<String> {
 
 pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
     let own = asked(visit).await?;
-    let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
+    let found = visit.services.webhooks.find(&visit.user()?, own.place.id).await?;
     let webhook = found.ok_or(ManageError::WebhookNotFound)?;
     let stops = "Deleting the webhook stops all deliveries, including pending ones. strata keeps the delivery log.";
     let is_final = match webhook.secret.is_some() {
@@ -183,7 +183,7 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
 }
 
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> PageResult {
-    let webhooks = visit.app.webhooks();
+    let webhooks = &visit.services.webhooks;
     let user = visit.user()?;
     match sent.action.as_str() {
         "register" => {

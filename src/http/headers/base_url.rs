@@ -9,8 +9,9 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use strata_config::{HostNames, PublicUrl, Server};
 use strata_ingest::net::is_localhost;
-use strata_service::App;
+use strata_service::Services;
 
+use crate::AppState;
 use crate::headers::client_ip;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +20,17 @@ pub struct BaseUrl {
     pub https: bool,
 }
 
-impl FromRequestParts<App> for BaseUrl {
+impl FromRequestParts<AppState> for BaseUrl {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        Ok(BaseUrl::of(parts, app))
+    async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, Infallible> {
+        Ok(BaseUrl::of(parts, services))
     }
 }
 
 impl BaseUrl {
-    pub fn of(parts: &Parts, app: &App) -> BaseUrl {
-        let server = &app.config().server;
+    pub fn of(parts: &Parts, services: &Services) -> BaseUrl {
+        let server = &services.config.server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
         let forwarded = client_ip::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
         match &server.public_url {

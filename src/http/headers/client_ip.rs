@@ -19,19 +19,19 @@ use axum::http::header::{FORWARDED, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use strata_config::TrustedProxies;
-use strata_service::{App, Client, SessionOrigin};
+use strata_service::{Client, Services, SessionOrigin};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The client that a request counts for.
-pub(crate) fn client(head: &Parts, app: &App) -> Client {
-    address(head, &app.config().server.trusted_proxies).map_or(Client::Unspecified, Client::from)
+pub(crate) fn client(head: &Parts, services: &Services) -> Client {
+    address(head, &services.config.server.trusted_proxies).map_or(Client::Unspecified, Client::from)
 }
 
-pub(crate) fn session_origin(head: &Parts, app: &App) -> SessionOrigin {
+pub(crate) fn session_origin(head: &Parts, services: &Services) -> SessionOrigin {
     let program = head.headers.get(USER_AGENT).and_then(|program| program.to_str().ok());
-    SessionOrigin::new(address(head, &app.config().server.trusted_proxies), program)
+    SessionOrigin::new(address(head, &services.config.server.trusted_proxies), program)
 }
 
 fn address(head: &Parts, trusted: &TrustedProxies) -> Option<IpAddr> {

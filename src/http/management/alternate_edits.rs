@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::routing::post;
 use serde_json::json;
 use strata_json::{Cursor, DocumentError, JsonType, NumericValue, Scalar};
-use strata_service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Principal};
+use strata_service::{AlternateError, BodyRoom, EditError, EntityChange, EntityEdit, Principal, Services};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -18,6 +18,7 @@ use strata_types::version::VersionNumber;
 use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
 use super::{Caller, Fields, JsonResult, body, fields};
+use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::{CallError, HttpError, unknown};
 use crate::text::{quoted, shown};
@@ -66,21 +67,26 @@ pub(super) static EDIT: Endpoint = Endpoint::post(
 .answer(Answer::record::<PushAnswer>("The version with its saved alternate, and the etag for the next change."))
 .errors(&[404, 409, 503]);
 
-async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
+async fn edit(Caller(user): Caller, State(services): State<AppState>, request: Request) -> JsonResult<PushAnswer> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
-    let limit = app.config().limits.body_bytes;
+    let limit = services.config.limits.body_bytes;
     let uri = request.uri().clone();
-    let (bytes, room) = body::collect(&app, Principal::User(user.id), request.into_body(), limit).await?;
+    let (bytes, room) = body::collect(&services, Principal::User(user.id), request.into_body(), limit).await?;
     body::check_query(&uri)?;
-    Ok(Json(make(&app, &user, bytes, room).await?))
+    Ok(Json(make(&services, &user, bytes, room).await?))
 }
 
 /// Edits by HTTP and by tool, from the body of the call.
-pub(crate) async fn make(app: &App, user: &User, body: Bytes, room: Option<BodyRoom>) -> Result<PushAnswer, HttpError> {
+pub(crate) async fn make(
+    services: &Services,
+    user: &User,
+    body: Bytes,
+    room: Option<BodyRoom>,
+) -> Result<PushAnswer, HttpError> {
     let Call { dataset, version, etag, edits, beyond } = body::apart(body, |body| Call::parse(body)).await?;
-    let saved = app.datasets().edit_alternate(user, (dataset, version), &etag, edits, room).await;
+    let saved = services.datasets.edit_alternate(user, dataset, version, &etag, edits, room).await;
     let saved = saved.map_err(|error| match &error {
         AlternateError::Edit(EditError { index, problem }) => match beyond.get(index) {
             Some(sent) => CallError::Edit { index: *index, problem: problem.text(sent) }.into(),

@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use strata_json::DocumentError;
 use strata_runtime::blocking::blocking;
-use strata_service::{App, BodyRoom, ManageError, Principal};
+use strata_service::{BodyRoom, ManageError, Principal, Services};
 use strata_types::ids::DatasetId;
 use strata_types::index::IndexSettings;
 use strata_types::limits;
@@ -43,14 +43,19 @@ pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}"
 ///
 /// # Errors
 /// 415, 413, 503, 408, and 400, in this order. 503 means that large bodies use too much memory.
-pub(super) async fn read(app: &App, request: Request, limit: u64, endpoint: &Endpoint) -> Result<Fields, HttpError> {
+pub(super) async fn read(
+    services: &Services,
+    request: Request,
+    limit: u64,
+    endpoint: &Endpoint,
+) -> Result<Fields, HttpError> {
     if !is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
     let (head, body) = request.into_parts();
     let caller = head.extensions.get().copied();
-    let holder = caller.unwrap_or_else(|| Principal::Anonymous(client_ip::client(&head, app)));
-    let (bytes, room) = collect(app, holder, body, limit).await?;
+    let holder = caller.unwrap_or_else(|| Principal::Anonymous(client_ip::client(&head, services)));
+    let (bytes, room) = collect(services, holder, body, limit).await?;
     check_query(&head.uri)?;
     let members = apart(bytes, |bytes| members(bytes)).await?;
     Ok(Fields::from_body(members, room, endpoint)?)
@@ -130,8 +135,8 @@ const SMALL_BYTES: u64 = 16 << 10;
 
 /// Rejects entities whose `Content-Length` is too large, before the client sends them (`100 Continue`). The body can
 /// have this many bytes in addition to the entities.
-pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
-    let limit = app.config().sources.max_bytes;
+pub(crate) fn check_announced(services: &Services, body: &Body, beside: u64) -> Result<(), CallError> {
+    let limit = services.config.sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
         Err(CallError::TooLarge { limit, option: Some("sources.max_bytes") })
     } else {
@@ -142,12 +147,12 @@ pub(crate) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(),
 /// The whole body, within `limits.body_timeout_s`, or within `server.header_timeout_s` if `limit` allows only small
 /// bodies. For a large body, also the reserved memory, which the caller holds as long as the data.
 pub(crate) async fn collect(
-    app: &App,
+    services: &Services,
     holder: Principal,
     body: Body,
     limit: u64,
 ) -> Result<(Bytes, Option<BodyRoom>), HttpError> {
-    let config = app.config();
+    let config = &services.config;
     let seconds = match limit {
         ..=SMALL_BYTES => config.limits.body_timeout_s.min(config.server.header_timeout_s),
         _ => config.limits.body_timeout_s,
@@ -164,7 +169,7 @@ pub(crate) async fn collect(
         let mut bytes = Vec::new();
         let mut room = None;
         if BodyRoom::is_needed(announced.lower()) {
-            room = Some(Room::take(app, holder, most, seconds).await?);
+            room = Some(Room::take(services, holder, most, seconds).await?);
         }
         loop {
             let next = body.frame();
@@ -179,7 +184,7 @@ pub(crate) async fn collect(
             })?;
             let Ok(data) = frame.into_data() else { continue };
             if room.is_none() && BodyRoom::is_needed((bytes.len() + data.len()) as u64) {
-                room = Some(Room::take(app, holder, most, seconds).await?);
+                room = Some(Room::take(services, holder, most, seconds).await?);
             }
             bytes.extend_from_slice(&data);
         }
@@ -201,8 +206,8 @@ impl Room {
     /// The maximum delay of a body compared to a steady rate.
     const BEHIND: Duration = Duration::from_secs(10);
 
-    async fn take(app: &App, holder: Principal, most_bytes: u64, seconds: u64) -> Result<Room, HttpError> {
-        let room = app.bodies().room(holder, most_bytes).await.map_err(HttpError::Busy)?;
+    async fn take(services: &Services, holder: Principal, most_bytes: u64, seconds: u64) -> Result<Room, HttpError> {
+        let room = services.bodies.room(holder, most_bytes).await.map_err(HttpError::Busy)?;
         Ok(Room { room, most_bytes, began: Instant::now(), seconds })
     }
 

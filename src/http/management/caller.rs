@@ -12,11 +12,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
 use strata_catalog::TokenUser;
-use strata_service::{App, Authorization, Client, Principal};
+use strata_service::{Authorization, Client, Principal, Services};
 use strata_types::scope::Scope;
 use strata_types::secret::Secret;
 use strata_types::user::User;
 
+use crate::AppState;
 use crate::error::{CallError, HttpError};
 use crate::headers::auth::authorization;
 use crate::headers::base_url::has_foreign_origin;
@@ -35,11 +36,11 @@ fn needed(method: &Method, path: &str) -> Scope {
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub User);
 
-impl FromRequestParts<App> for Caller {
+impl FromRequestParts<AppState> for Caller {
     type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let Identified { user, .. } = Identified::from_request_parts(parts, app).await?;
+    async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
+        let Identified { user, .. } = Identified::from_request_parts(parts, services).await?;
         Ok(Caller(user))
     }
 }
@@ -53,11 +54,11 @@ pub(super) struct Identified {
     pub session: Option<Secret>,
 }
 
-impl FromRequestParts<App> for Identified {
+impl FromRequestParts<AppState> for Identified {
     type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let identified = identified(parts, app).await?.ok_or(CallError::Unauthenticated)?;
+    async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
+        let identified = identified(parts, services).await?.ok_or(CallError::Unauthenticated)?;
         // Reading the body reserves memory for this principal.
         parts.extensions.insert(Principal::User(identified.user.id));
         Ok(identified)
@@ -69,11 +70,11 @@ impl FromRequestParts<App> for Identified {
 #[derive(Clone, Debug)]
 pub(super) struct AnyCaller(pub Option<User>);
 
-impl FromRequestParts<App> for AnyCaller {
+impl FromRequestParts<AppState> for AnyCaller {
     type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let user = identified(parts, app).await?.map(|identified| identified.user);
+    async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
+        let user = identified(parts, services).await?.map(|identified| identified.user);
         if user.is_none() && authorization(&parts.headers) != Authorization::None {
             return Err(CallError::NotToken.into());
         }
@@ -82,11 +83,11 @@ impl FromRequestParts<App> for AnyCaller {
 }
 
 /// The user of the token or session. Rejects with 403 like [`Caller`].
-async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, HttpError> {
-    let client = client_ip::client(parts, app);
+async fn identified(parts: &Parts, services: &Services) -> Result<Option<Identified>, HttpError> {
+    let client = client_ip::client(parts, services);
     let user = match authorization(&parts.headers) {
         Authorization::Bearer(token) => {
-            let found = app.sessions().user_of_token(client, token).await?;
+            let found = services.sessions.user_of_token(client, token).await?;
             let needed = needed(&parts.method, parts.uri.path());
             if found.as_ref().is_some_and(|found| !found.scope.allows(needed)) {
                 return Err(CallError::ReadOnly.into());
@@ -96,14 +97,14 @@ async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, Http
         Authorization::Other => None,
         Authorization::None => match session_id(&parts.headers) {
             Some(id) => {
-                let user = app.sessions().user_of_session(client, &id).await?;
+                let user = services.sessions.user_of_session(client, &id).await?;
                 let session = Some(Secret::from_stored(id));
                 user.map(|user| Identified { user, client, scope: Scope::Write, session })
             }
             None => None,
         },
     };
-    if user.is_some() && has_foreign_origin(parts, app.config().server.public_url.as_ref()) {
+    if user.is_some() && has_foreign_origin(parts, services.config.server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
     Ok(user)

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
-use strata_service::{App, OwnedDataset, visibility};
+use strata_service::{OwnedDataset, visibility};
 use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::body::TEXT_FORM;
 use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord, answers};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
+use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::error::CallError;
 
@@ -91,8 +92,13 @@ static CREATE: Endpoint = Endpoint::post("/dataset/create", "createDataset", Gro
     .answer(DATASET)
     .errors(&[409]);
 
-async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let created = app.datasets().create(&user, fields.parsed("name")?, settings(&fields)?).await?;
+async fn create(
+    Caller(user): Caller,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> DatasetResult {
+    let created = services.datasets.create(&user, fields.parsed("name")?, settings(&fields)?).await?;
     Ok(Json(DatasetAnswer::from_owned(&created, &base)))
 }
 
@@ -106,8 +112,8 @@ static CLONE: Endpoint = Endpoint::post("/dataset/clone", "cloneDataset", Group:
     .answer(DATASET)
     .errors(&[404, 409]);
 
-async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
-    let cloned = app.datasets().clone_dataset(&user, fields.dataset_id()?, fields.parsed("name")?).await?;
+async fn clone(Caller(user): Caller, base: BaseUrl, State(services): State<AppState>, fields: Fields) -> DatasetResult {
+    let cloned = services.datasets.clone_dataset(&user, fields.dataset_id()?, fields.parsed("name")?).await?;
     Ok(Json(DatasetAnswer::from_owned(&cloned, &base)))
 }
 
@@ -122,11 +128,16 @@ static UPDATE: Endpoint = Endpoint::post("/dataset/update", "updateDataset", Gro
     .answer(DATASET)
     .errors(&[404, 409]);
 
-async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
+async fn update(
+    Caller(user): Caller,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> DatasetResult {
     let id = fields.dataset_id()?;
     let mut settings = settings(&fields)?;
     settings.name = fields.optional_parsed("name")?;
-    Ok(Json(DatasetAnswer::from_owned(&app.datasets().update(&user, id, settings).await?, &base)))
+    Ok(Json(DatasetAnswer::from_owned(&services.datasets.update(&user, id, settings).await?, &base)))
 }
 
 /// What a body says of a dataset, but its name.
@@ -162,8 +173,8 @@ static DELETE: Endpoint =
         .answer(DONE)
         .errors(&[404, 409]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
-    app.datasets().delete(&user, fields.dataset_id()?).await?;
+async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+    services.datasets.delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -180,10 +191,15 @@ static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Da
         "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
     ));
 
-async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields: Fields) -> JsonResult<DatasetsAnswer> {
+async fn list(
+    caller: Identified,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> JsonResult<DatasetsAnswer> {
     let after = fields.optional_positive("after")?.map(DatasetId::new);
     let limit = fields.limit(MAX_LISTED, MAX_LISTED)?;
-    let datasets = app.datasets().list(&caller.user, after, limit).await?;
+    let datasets = services.datasets.list(&caller.user, after, limit).await?;
     let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope);
     let datasets = datasets.iter().map(record).collect();
     Ok(Json(DatasetsAnswer::new(datasets)))
@@ -202,10 +218,10 @@ static VIEW: Endpoint = Endpoint::get("/dataset/view", "viewDataset", Group::Dat
 async fn view(
     caller: Identified,
     base: BaseUrl,
-    State(app): State<App>,
+    State(services): State<AppState>,
     fields: Fields,
 ) -> JsonResult<DatasetViewAnswer> {
-    let view = app.datasets().view(&caller.user, fields.dataset_id()?).await?;
+    let view = services.datasets.view(&caller.user, fields.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
     let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope), versions };
@@ -243,11 +259,16 @@ static ROLLBACK: Endpoint = Endpoint::post("/dataset/rollback", "rollBack", Grou
     .answer(DATASET)
     .errors(&[404]);
 
-async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
+async fn rollback(
+    Caller(user): Caller,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> DatasetResult {
     let id = fields.dataset_id()?;
     let version = fields.version("version_number")?;
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    Ok(Json(DatasetAnswer::from_owned(&app.datasets().rollback(&user, id, version, freeze).await?, &base)))
+    Ok(Json(DatasetAnswer::from_owned(&services.datasets.rollback(&user, id, version, freeze).await?, &base)))
 }
 
 static UNPIN: Endpoint = Endpoint::post("/dataset/unpin", "unpin", Group::Versions, || post(unpin))
@@ -273,10 +294,10 @@ macro_rules! dataset_handlers {
         async fn $operation(
             Caller(user): Caller,
             base: BaseUrl,
-            State(app): State<App>,
+            State(services): State<AppState>,
             fields: Fields,
         ) -> DatasetResult {
-            let dataset = app.datasets().$operation(&user, fields.dataset_id()?).await?;
+            let dataset = services.datasets.$operation(&user, fields.dataset_id()?).await?;
             Ok(Json(DatasetAnswer::from_owned(&dataset, &base)))
         }
     )+ };

@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
 use strata_diff::{ChangeType, DiffPage};
-use strata_service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
+use strata_service::{AnswerBody, DiffError, DiffForm, DiffSides, Services, VersionDiff};
 use strata_types::ids::DatasetId;
 use strata_types::request::Format;
 use strata_types::user::User;
@@ -16,6 +16,7 @@ use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
 use super::{Caller, Fields, fields};
+use crate::AppState;
 use crate::body::streamed;
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, NamedSchema};
@@ -99,19 +100,19 @@ impl DiffCall {
         Ok(DiffCall { dataset, sides, page, form: DiffForm::Result })
     }
 
-    pub async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
-        Ok(app.diffs().compare(Some(user), self.dataset, self.sides).await?)
+    pub async fn compare(&self, services: &Services, user: &User) -> Result<VersionDiff, HttpError> {
+        Ok(services.diffs.compare(Some(user), self.dataset, self.sides).await?)
     }
 }
 
 async fn diff(
     Caller(user): Caller,
-    State(app): State<App>,
+    State(services): State<AppState>,
     headers: HeaderMap,
     fields: Fields,
 ) -> Result<Response, HttpError> {
     let call = DiffCall::from_query(&fields)?;
-    let diff = call.compare(&app, &user).await?;
+    let diff = call.compare(&services, &user).await?;
     let coding = content_encoding::negotiate(&headers);
     let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;
     let mut response = Response::new(match answer.body {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::json;
 use strata_catalog as catalog;
 use strata_ingest::EnvelopeFields;
-use strata_service::{AlternateError, AnswerBody, App, alternate_etag};
+use strata_service::{AlternateError, AnswerBody, Services, alternate_etag};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -31,6 +31,7 @@ use super::caller::PULL_PATH;
 use super::fields::VERSION_NAME;
 use super::records::{VersionAnswer, VersionRecord, answers};
 use super::{Caller, DATASET_ID, Fields, JsonResult, alternate_edits, body, fields};
+use crate::AppState;
 use crate::body::streamed;
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
@@ -89,8 +90,12 @@ static PULL: Endpoint = Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternat
     })
     .errors(&[404, 503]);
 
-async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Result<Response, HttpError> {
-    let pulled = pull(&app, &user, &fields).await?;
+async fn pull_for_edit(
+    Caller(user): Caller,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> Result<Response, HttpError> {
+    let pulled = pull(&services, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
     let has_alternate = HeaderValue::from_static(if pulled.has_alternate { "true" } else { "false" });
@@ -156,13 +161,13 @@ fn wrapped<E>(
 }
 
 /// Pulls by HTTP and by tool.
-pub(crate) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
+pub(crate) async fn pull(services: &Services, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let dataset = fields.dataset_id()?;
     let version = fields.optional_selector(VERSION_NAME)?;
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
     let offset = fields.optional_whole_number("offset")?;
     let limit = fields.optional_whole_number("limit")?;
-    let pulled = app.reads().pull(user, dataset, version, alt, (offset.unwrap_or(0), limit)).await?;
+    let pulled = services.reads.pull(user, dataset, version, alt, offset.unwrap_or(0), limit).await?;
     let is_page = offset.is_some() || limit.is_some();
     let record = PulledRecord {
         ok: true,
@@ -189,32 +194,36 @@ static PUSH: Endpoint =
         .errors(&[404, 409, 422, 503]);
 
 /// Members can have any order, and entities any size up to `sources.max_bytes`.
-async fn push_alt_version(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
-    Ok(Json(push(&app, &user, pushed_body(&app, request)?).await?))
+async fn push_alt_version(
+    Caller(user): Caller,
+    State(services): State<AppState>,
+    request: Request,
+) -> JsonResult<PushAnswer> {
+    Ok(Json(push(&services, &user, pushed_body(&services, request)?).await?))
 }
 
 /// Pushes by HTTP and by tool.
-pub(crate) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
+pub(crate) async fn push<S, E>(services: &Services, user: &User, body: S) -> Result<PushAnswer, HttpError>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
-    Ok(PushAnswer::from(&save_entities(app, user, body, &BESIDE).await?))
+    Ok(PushAnswer::from(&save_entities(services, user, body, &BESIDE).await?))
 }
 
-fn pushed_body(app: &App, request: Request) -> Result<BodyDataStream, CallError> {
+fn pushed_body(services: &Services, request: Request) -> Result<BodyDataStream, CallError> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson);
     }
-    body::check_announced(app, request.body(), 0)?;
+    body::check_announced(services, request.body(), 0)?;
     body::check_query(request.uri())?;
     Ok(request.into_body().into_data_stream())
 }
 
 /// Saves the entities of a body as an alternate. If the members next to them include an etag, it must be current.
 async fn save_entities<S, E>(
-    app: &App,
+    services: &Services,
     user: &User,
     body: S,
     beside: &'static [&'static str],
@@ -223,7 +232,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let pushed = app.ingest().receive(user.id, body, beside).await.map_err(AlternateError::from)?;
+    let pushed = services.ingest.receive(user.id, body, beside).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let mut etag = None;
@@ -233,7 +242,7 @@ where
             return Err(CallError::field(ETAG_MEMBER, "missing; valid: the etag that pull_for_edit returned").into());
         }
     }
-    Ok(app.datasets().save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
+    Ok(services.datasets.save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
 }
 
 fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
@@ -255,9 +264,9 @@ static SAVE: Endpoint = Endpoint::post("/dataset/alternate/save", "saveAlternate
     .answer(Answer::record::<SavedAnswer>("The version with its saved alternate."))
     .errors(&[404, 409, 422, 503]);
 
-async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<SavedAnswer> {
+async fn save(Caller(user): Caller, State(services): State<AppState>, request: Request) -> JsonResult<SavedAnswer> {
     static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
-    let saved = save_entities(&app, &user, pushed_body(&app, request)?, &BESIDE).await?;
+    let saved = save_entities(&services, &user, pushed_body(&services, request)?, &BESIDE).await?;
     Ok(Json(SavedAnswer::new(VersionRecord::from(&saved), alt_entity_count(&saved))))
 }
 
@@ -269,9 +278,9 @@ static DELETE: Endpoint =
         .answer(Answer::record::<VersionAnswer>("The updated version."))
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<VersionAnswer> {
+async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<VersionAnswer> {
     let dataset = fields.dataset_id()?;
-    let deleted = app.datasets().delete_alternate(&user, dataset, fields.version(VERSION_NAME)?).await?;
+    let deleted = services.datasets.delete_alternate(&user, dataset, fields.version(VERSION_NAME)?).await?;
     Ok(Json(VersionAnswer::from(&deleted)))
 }
 

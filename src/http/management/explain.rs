@@ -7,9 +7,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use strata_service::{App, Explanation, IgnoredParameter, Principal};
+use strata_service::{Explanation, IgnoredParameter, Principal};
 
 use super::{Caller, Fields, body, fields};
+use crate::AppState;
 use crate::description::TEXT;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::error::HttpError;
@@ -44,7 +45,7 @@ pub(super) static EXPLAIN_READ: Endpoint =
 async fn explain(
     Caller(user): Caller,
     RawQuery(read): RawQuery,
-    State(app): State<App>,
+    State(services): State<AppState>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
     // The parser of reads checks names and UTF-8.
@@ -57,7 +58,7 @@ async fn explain(
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
     let principal = Principal::User(user.id);
-    let reads = app.reads().clone();
+    let reads = services.reads.clone();
     let explained = async move {
         let explanation = reads.explain(Some(&user), dataset, version, request, ignored).await?;
         if !is_text {
@@ -67,7 +68,7 @@ async fn explain(
         let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
         Ok((headers, explanation.to_string()).into_response())
     };
-    Box::pin(large_responses::built(&app, principal, explained)).await
+    Box::pin(large_responses::built(&services, principal, explained)).await
 }
 
 /// Whether `Accept` names text, and likes it more than JSON, which all management gives.

@@ -2,11 +2,11 @@
 
 use axum::extract::{FromRequest, Request};
 use serde_json::json;
-use strata_service::App;
 use strata_types::source::SourceFormat;
 
 use super::DATASET_ID as DATASET_ID_NAME;
 use super::body::{self, Fields};
+use crate::AppState;
 use crate::endpoint::{Endpoint, Field, FieldKind, Input};
 use crate::error::HttpError;
 
@@ -30,14 +30,14 @@ pub(super) fn source_formats() -> Vec<&'static str> {
     SourceFormat::ALL.map(SourceFormat::name).to_vec()
 }
 
-impl FromRequest<App> for Fields {
+impl FromRequest<AppState> for Fields {
     type Rejection = HttpError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Fields, HttpError> {
+    async fn from_request(request: Request, services: &AppState) -> Result<Fields, HttpError> {
         let endpoint: Option<&&Endpoint> = request.extensions().get();
         let endpoint = *endpoint.ok_or_else(|| HttpError::Panic("a route without an endpoint".to_owned()))?;
         match endpoint.input {
-            Input::Body(_) => body::read(app, request, app.config().limits.body_bytes, endpoint).await,
+            Input::Body(_) => body::read(services, request, services.config.limits.body_bytes, endpoint).await,
             _ => Ok(Fields::from_query(request.uri().query(), endpoint)?),
         }
     }

@@ -6,7 +6,6 @@ use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::{Attempt, DayUsage, SentDelivery};
-use strata_service::App;
 use strata_types::ids::AttemptId;
 use strata_types::limits;
 use strata_types::scope::Scope;
@@ -15,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::records::{AttemptRecord, answers, time};
 use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
+use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::CallError;
 
@@ -44,11 +44,15 @@ static ATTEMPTS: Endpoint = Endpoint::get("/dataset/attempts", "listAttempts", G
     ))
     .errors(&[404]);
 
-async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
+async fn attempts(
+    Caller(user): Caller,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> JsonResult<AttemptsAnswer> {
     let id = fields.dataset_id()?;
     let limit = limit(&fields)?;
     let after = fields.optional_positive("after")?.map(AttemptId::new);
-    let attempts = app.datasets().attempts(&user, id, after, limit).await?;
+    let attempts = services.datasets.attempts(&user, id, after, limit).await?;
     let past = |attempt: &Attempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
     Ok(Json(AttemptsAnswer::new(attempts.iter().map(past).collect())))
 }
@@ -66,11 +70,15 @@ static DELIVERIES: Endpoint =
         ))
         .errors(&[404]);
 
-async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<DeliveriesAnswer> {
+async fn deliveries(
+    caller: Identified,
+    State(services): State<AppState>,
+    fields: Fields,
+) -> JsonResult<DeliveriesAnswer> {
     let id = fields.dataset_id()?;
     let limit = limit(&fields)?;
     let after = fields.optional_positive("after")?.map(VersionNumber::new);
-    let deliveries = app.webhooks().deliveries(&caller.user, id, after, limit).await?;
+    let deliveries = services.webhooks.deliveries(&caller.user, id, after, limit).await?;
     let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, caller.scope)).collect();
     Ok(Json(DeliveriesAnswer::new(deliveries)))
 }
@@ -86,9 +94,9 @@ static USAGE: Endpoint = Endpoint::get("/dataset/usage", "getUsage", Group::Data
     .answer(Answer::record::<UsageAnswer>("The days on which the dataset was queried."))
     .errors(&[404]);
 
-async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<UsageAnswer> {
+async fn usage(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<UsageAnswer> {
     let id = fields.dataset_id()?;
-    let usage = app.usage().days(&user, id, fields.optional_positive("days")?.unwrap_or(DAYS)).await?;
+    let usage = services.usage.days(&user, id, fields.optional_positive("days")?.unwrap_or(DAYS)).await?;
     Ok(Json(UsageAnswer::new(usage.iter().map(UsageRecord::from).collect())))
 }
 

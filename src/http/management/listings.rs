@@ -9,13 +9,14 @@ use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Listing;
-use strata_service::{App, Bucket, Datasets};
+use strata_service::{Bucket, Datasets};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
 use utoipa::ToSchema;
 
 use super::Fields;
 use super::records::{answers, time};
+use crate::AppState;
 use crate::description::headers::{CORS, RATE};
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::HttpError;
@@ -49,8 +50,8 @@ pub(super) static DATASETS: Endpoint = Endpoint::get("/datasets", "findDatasets"
     .errors(&[429, 503]);
 
 /// Ignores credentials. Scripts from any origin can read the responses.
-async fn datasets(State(app): State<App>, head: Parts) -> Response {
-    let client = client_ip::client(&head, &app);
+async fn datasets(State(services): State<AppState>, head: Parts) -> Response {
+    let client = client_ip::client(&head, &services);
     let mut headers = HeaderMap::new();
     let answered = async {
         let query = Fields::from_query(head.uri.query(), &DATASETS)?;
@@ -58,8 +59,8 @@ async fn datasets(State(app): State<App>, head: Parts) -> Response {
         let after = query.optional_positive("after")?.map(DatasetId::new);
         let limit = query.limit(PAGE, MAX_ENTRIES)?;
         Datasets::check_listing_query(text)?;
-        rate::admit(&app, client, Bucket::Public, &mut headers).await?;
-        let found = app.datasets().listed(client, text, after, limit).await?;
+        rate::admit(&services, client, Bucket::Public, &mut headers).await?;
+        let found = services.datasets.listed(client, text, after, limit).await?;
         let datasets = found.iter().map(ListedDataset::from).collect();
         Ok(Json(ListingsAnswer::new(datasets)).into_response())
     };

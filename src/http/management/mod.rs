@@ -37,7 +37,7 @@ pub use diffs::DiffCall;
 use super::endpoint::{self, Endpoint};
 use super::error::HttpError;
 pub(super) use super::headers::base_url::BaseUrl;
-use strata_service::App;
+use crate::AppState;
 
 type JsonResult<T> = Result<Json<T>, HttpError>;
 
@@ -51,7 +51,7 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     first.into_iter().chain([edits::ENDPOINTS, webhooks::ENDPOINTS, history::ENDPOINTS]).flatten().copied()
 }
 
-pub(super) fn routes() -> Router<App> {
+pub(super) fn routes() -> Router<AppState> {
     endpoint::routes(endpoints()).layer(map_response(private))
 }
 

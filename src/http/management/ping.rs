@@ -7,10 +7,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use strata_service::{App, Bucket, RefreshError, Refreshed};
+use strata_service::{Bucket, RefreshError, Refreshed, Services};
 use utoipa::openapi::HttpMethod;
 
 use super::records::VersionAnswer;
+use crate::AppState;
 use crate::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::error::HttpError;
 use crate::headers::client_ip;
@@ -32,14 +33,14 @@ pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group:
 
 /// Responds when the refresh has ended. A client that disconnects does not cancel it. Pings count as public reads of a
 /// client (`limits.public_per_minute`), before the token is checked.
-async fn ping(State(app): State<App>, request: Request) -> Response {
+async fn ping(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut headers = HeaderMap::new();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let answered = match head.method {
         // Even HEAD must not refresh.
-        Method::GET | Method::POST => answer(&app, &head, &mut headers).await,
+        Method::GET | Method::POST => answer(&services, &head, &mut headers).await,
         _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
     };
     let mut response = answered.unwrap_or_else(IntoResponse::into_response);
@@ -47,10 +48,10 @@ async fn ping(State(app): State<App>, request: Request) -> Response {
     response
 }
 
-async fn answer(app: &App, head: &Parts, headers: &mut HeaderMap) -> Result<Response, HttpError> {
-    rate::admit(app, client_ip::client(head, app), Bucket::Public, headers).await?;
+async fn answer(services: &Services, head: &Parts, headers: &mut HeaderMap) -> Result<Response, HttpError> {
+    rate::admit(services, client_ip::client(head, services), Bucket::Public, headers).await?;
     let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let Refreshed { mut record, .. } = app.refreshes().ping(token).await.map_err(|error| match error {
+    let Refreshed { mut record, .. } = services.refreshes.ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,
         error => HttpError::Refresh(error),
     })?;

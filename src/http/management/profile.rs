@@ -7,11 +7,12 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use strata_service::{App, Bucket, Principal, ProfileRequest, VersionProfile};
+use strata_service::{Bucket, Principal, ProfileRequest, VersionProfile};
 
 use super::caller::AnyCaller;
 use super::records::answers;
 use super::{Fields, fields};
+use crate::AppState;
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::HttpError;
 use crate::headers::{client_ip, cors};
@@ -41,8 +42,8 @@ pub(super) static PROFILE: Endpoint =
 
 /// Calls without credentials count as public reads of a client, and scripts from any origin can read their responses.
 /// Calls of users count as private reads. Without credentials, private and missing datasets both return 401.
-async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, head: Parts) -> Response {
-    let client = client_ip::client(&head, &app);
+async fn profile(AnyCaller(user): AnyCaller, State(services): State<AppState>, head: Parts) -> Response {
+    let client = client_ip::client(&head, &services);
     let mut headers = HeaderMap::new();
     let answered = async {
         let query = Fields::from_query(head.uri.query(), &PROFILE)?;
@@ -50,16 +51,16 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, head: Parts
         let version = query.optional_selector("version")?;
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
         let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
-        rate::admit(&app, client, bucket, &mut headers).await?;
+        rate::admit(&services, client, bucket, &mut headers).await?;
         let principal = user.as_ref().map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
-        let reads = app.reads().clone();
+        let reads = services.reads.clone();
         let user = user.clone();
         let profile = async move {
             let caller = user.as_ref();
             let profile = reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await?;
             Ok(Json(ProfileAnswer::new(profile.without_spreads())).into_response())
         };
-        large_responses::built(&app, principal, profile).await
+        large_responses::built(&services, principal, profile).await
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
     if user.is_none() {

@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use strata_ingest::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
-use strata_service::{App, Push, RefreshError, Refreshed};
+use strata_service::{Push, RefreshError, Refreshed};
 use strata_types::ids::DatasetId;
 use strata_types::limits::BRACKET_WITHIN_BYTES;
 use strata_types::source::SourceFormat;
@@ -30,6 +30,7 @@ use strata_types::source::SourceFormat;
 use super::body::OBJECT_FORM;
 use super::records::{VersionRecord, answers};
 use super::{Caller, DATASET_ID, Fields, JsonResult, body, fields};
+use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::error::CallError;
 
@@ -86,9 +87,13 @@ answers! {
 }
 
 /// Responds when the refresh has ended. A client that disconnects does not cancel it.
-async fn refresh(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<RefreshAnswer> {
+async fn refresh(
+    Caller(user): Caller,
+    State(services): State<AppState>,
+    request: Request,
+) -> JsonResult<RefreshAnswer> {
     let announced = Announced::from_headers(request.headers())?;
-    body::check_announced(&app, request.body(), 0)?;
+    body::check_announced(&services, request.body(), 0)?;
     let query = Fields::from_query(request.uri().query(), &REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format: Option<SourceFormat> = query.optional_parsed("format")?;
@@ -102,9 +107,9 @@ async fn refresh(Caller(user): Caller, State(app): State<App>, request: Request)
     }
     if let Some(dataset) = dataset {
         // Before anything is read.
-        app.ingest().check_owned(user.id, dataset).await?;
+        services.ingest.check_owned(user.id, dataset).await?;
     }
-    let seconds = app.config().limits.body_timeout_s;
+    let seconds = services.config.limits.body_timeout_s;
     let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
 
     let may_be_enveloped = announced.json && format.is_none();
@@ -133,7 +138,7 @@ async fn refresh(Caller(user): Caller, State(app): State<App>, request: Request)
         return Err(for_tables(if enveloped { "a JSON object" } else { "a fetch" }).into());
     }
     let Refreshed { record, warnings } = match fetched {
-        Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
+        Some(dataset) => services.refreshes.fetch(user.id, dataset).await?,
         None => {
             let are_lines = enveloped && has_objects_as_lines(&taken.head);
             let may_be_document = enveloped && query_names_dataset;
@@ -141,7 +146,7 @@ async fn refresh(Caller(user): Caller, State(app): State<App>, request: Request)
             let body = taken.into_stream();
             let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
             let push = Push { dataset, body, content_type, name: None, format, infer_types, enveloped };
-            let pushed = app.refreshes().push(user.id, push).await;
+            let pushed = services.refreshes.push(user.id, push).await;
             pushed.map_err(|error| match error {
                 RefreshError::Source(SourceError::BadBody { reason }) if are_lines => bad_body(reason, LINES),
                 RefreshError::Source(SourceError::BadBody { reason })

@@ -11,7 +11,7 @@ use cookie::time::Duration;
 use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
-use strata_service::{App, LoggedIn, OwnedSession, Principal};
+use strata_service::{LoggedIn, OwnedSession, Principal, Services};
 use strata_types::limits;
 use strata_types::secret::Secret;
 use strata_types::user::User;
@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{DONE, Done, answers, time};
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, body};
+use crate::AppState;
 use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::{CallError, HttpError};
 use crate::headers::base_url::has_foreign_origin;
@@ -45,35 +46,38 @@ static LOGIN: Endpoint = Endpoint::post("/session/login", "logIn", Group::Accoun
     .answer(Answer { headers: &[&["Set-Cookie"]], ..USER })
     .errors(&[401, 403, 429, 503]);
 
-async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
+async fn login(State(services): State<AppState>, request: Request) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     // A page that logs in its visitor as another user could see the visitor's actions.
-    if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
+    if has_foreign_origin(&head, services.config.server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
     let request = Request::from_parts(head.clone(), body);
-    let fields = body::read(&app, request, app.config().limits.body_bytes.min(LOGIN_BYTES), &LOGIN).await?;
+    let fields = body::read(&services, request, services.config.limits.body_bytes.min(LOGIN_BYTES), &LOGIN).await?;
 
     let credentials = (fields.text("email")?, fields.text("password")?);
     let mut headers = HeaderMap::new();
-    let user = sign_in(&app, &head, credentials, &mut headers).await?;
+    let user = sign_in(&services, &head, credentials, &mut headers).await?;
     Ok((headers, Json(UserAnswer::from(&user))).into_response())
 }
 
 /// Begins a session and sets its cookie. The previous session of the request ends.
 pub async fn sign_in(
-    app: &App,
+    services: &Services,
     head: &Parts,
     credentials: (&str, &str),
     headers: &mut HeaderMap,
 ) -> Result<User, HttpError> {
     let before = session_id(&head.headers);
-    let origin = client_ip::session_origin(head, app);
-    let logged_in = app.logins().log_in(client_ip::client(head, app), credentials, &origin, before.as_deref()).await?;
+    let origin = client_ip::session_origin(head, services);
+    let logged_in = services
+        .logins
+        .log_in(client_ip::client(head, services), credentials.0, credentials.1, &origin, before.as_deref())
+        .await?;
     let LoggedIn { user, session_id } = logged_in;
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
-    let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
-    set_cookie(headers, session_id.expose(), Duration::seconds(longest_s), &BaseUrl::of(head, app));
+    let longest_s = i64::try_from(services.config.sessions.absolute_s).unwrap_or(i64::MAX);
+    set_cookie(headers, session_id.expose(), Duration::seconds(longest_s), &BaseUrl::of(head, services));
     Ok(user)
 }
 
@@ -91,18 +95,18 @@ static LOGOUT: Endpoint = Endpoint::post("/session/logout", "logOut", Group::Acc
 async fn logout(
     Caller(user): Caller,
     base: BaseUrl,
-    State(app): State<App>,
+    State(services): State<AppState>,
     request: Request,
 ) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     if body::is_json(&head.headers) {
-        let (bytes, _) = body::collect(&app, Principal::User(user.id), body, LOGIN_BYTES).await?;
+        let (bytes, _) = body::collect(&services, Principal::User(user.id), body, LOGIN_BYTES).await?;
         if !bytes.is_empty() {
             Fields::from_body(body::members(&bytes)?, None, &LOGOUT)?;
         }
     }
     if let Some(id) = session_id(&head.headers) {
-        app.sessions().end(&id).await?;
+        services.sessions.end(&id).await?;
     }
     let mut response = Json(Done::OK).into_response();
     forget(response.headers_mut(), &base);
@@ -123,8 +127,8 @@ static LIST: Endpoint = Endpoint::get("/session/list", "listSessions", Group::Ac
     .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
     .answer(Answer::record::<SessionsAnswer>("The active sessions, without their secrets."));
 
-async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResult<SessionsAnswer> {
-    let sessions = app.sessions().list(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
+async fn list(caller: Identified, State(services): State<AppState>, _: Fields) -> JsonResult<SessionsAnswer> {
+    let sessions = services.sessions.list(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
     Ok(Json(SessionsAnswer::new(sessions.into_iter().map(SessionRecord::from).collect())))
 }
 
@@ -136,8 +140,8 @@ static END: Endpoint = Endpoint::delete("/session/end", "endSession", Group::Acc
     .answer(DONE)
     .errors(&[404]);
 
-async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
-    app.sessions().end_listed(&user, fields.text("id")?).await?;
+async fn end(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+    services.sessions.end_listed(&user, fields.text("id")?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -152,11 +156,11 @@ static PASSWORD: Endpoint = Endpoint::post("/account/password", "changePassword"
     .answer(USER)
     .errors(&[429, 503]);
 
-async fn password(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<UserAnswer> {
+async fn password(caller: Identified, State(services): State<AppState>, fields: Fields) -> JsonResult<UserAnswer> {
     let old = fields.text("old")?;
     let new = fields.text("new")?;
     let session = caller.session.as_ref().map(Secret::expose);
-    app.logins().change_password(caller.client, &caller.user, old, new, session).await?;
+    services.logins.change_password(caller.client, &caller.user, old, new, session).await?;
     Ok(Json(UserAnswer::from(&caller.user)))
 }
 

@@ -6,13 +6,13 @@ use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::{ApiToken, Grant};
-use strata_service::App;
 use strata_types::limits::TOKEN_LIFETIME_S;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 
 use super::records::{DONE, Done, answers, time};
 use super::{Caller, Fields, JsonResult};
+use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
 pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
@@ -41,11 +41,11 @@ static CREATE: Endpoint = Endpoint::post("/token/create", "createToken", Group::
     .answer(Answer::record::<TokenAnswer>("The token, which strata does not show again."))
     .errors(&[409]);
 
-async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<TokenAnswer> {
+async fn create(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<TokenAnswer> {
     let name = fields.text("name")?;
     let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
     let expires_in_s = fields.optional_positive("expires_in_s")?;
-    let (token, grant) = app.accounts().create_token(&user, name, scope, expires_in_s).await?;
+    let (token, grant) = services.accounts.create_token(&user, name, scope, expires_in_s).await?;
     let Grant { scope, expires_at } = grant;
     let token = token.expose().to_owned();
     Ok(Json(TokenAnswer::new(token, name.to_owned(), scope.name(), expires_at.map(time))))
@@ -58,8 +58,8 @@ static DELETE: Endpoint = Endpoint::delete("/token/delete", "deleteToken", Group
     .answer(DONE)
     .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
-    app.accounts().delete_token(&user, fields.text("name")?).await?;
+async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+    services.accounts.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -70,8 +70,8 @@ static LIST: Endpoint = Endpoint::get("/token/list", "listTokens", Group::Accoun
         "The names, times, and scopes of the tokens, but not the tokens themselves.",
     ));
 
-async fn list(Caller(user): Caller, State(app): State<App>, _: Fields) -> JsonResult<TokensAnswer> {
-    let tokens = app.accounts().tokens(&user).await?;
+async fn list(Caller(user): Caller, State(services): State<AppState>, _: Fields) -> JsonResult<TokensAnswer> {
+    let tokens = services.accounts.tokens(&user).await?;
     Ok(Json(TokensAnswer::new(tokens.into_iter().map(TokenRecord::from).collect())))
 }
 

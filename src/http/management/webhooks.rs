@@ -7,13 +7,13 @@ use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Webhook;
 use strata_ingest::net::without_credentials;
-use strata_service::App;
 use strata_types::scope::Scope;
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
 use super::records::{DONE, Done, time};
 use super::{Caller, Fields, Identified, JsonResult, fields};
+use crate::AppState;
 use crate::description::typed;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 
@@ -35,9 +35,9 @@ static REGISTER: Endpoint = Endpoint::post("/webhook/register", "registerWebhook
     .answer(DONE)
     .errors(&[404]);
 
-async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
+async fn register(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
     let id = fields.dataset_id()?;
-    app.webhooks().register(&user, id, fields.text("url")?, fields.optional_text("secret")?).await?;
+    services.webhooks.register(&user, id, fields.text("url")?, fields.optional_text("secret")?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -52,8 +52,8 @@ static DELETE: Endpoint =
         .answer(DONE)
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
-    app.webhooks().delete(&user, fields.dataset_id()?).await?;
+async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+    services.webhooks.delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -66,8 +66,8 @@ static VIEW: Endpoint = Endpoint::get("/webhook/view", "viewWebhook", Group::Web
     ))
     .errors(&[404]);
 
-async fn view(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<WebhookAnswer> {
-    let webhook = app.webhooks().find(&caller.user, fields.dataset_id()?).await?;
+async fn view(caller: Identified, State(services): State<AppState>, fields: Fields) -> JsonResult<WebhookAnswer> {
+    let webhook = services.webhooks.find(&caller.user, fields.dataset_id()?).await?;
     let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope, webhook.url), ..webhook });
     Ok(Json(webhook.into()))
 }

@@ -95,7 +95,7 @@ fn listed(dataset: &Dataset, scope: Scope) -> Value {
 async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
     let (after, limit) = page(&arguments)?;
     // One more shows whether there is another page.
-    let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
+    let found = caller.services.datasets.list_bare(&caller.user, after, limit + 1).await?;
     page_of(found, limit, |dataset| (dataset.id, listed(dataset, caller.scope)))
 }
 
@@ -103,8 +103,8 @@ async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
     let query = arguments.optional_text("q")?;
     let (after, limit) = page(&arguments)?;
     Datasets::check_listing_query(query)?;
-    rate::admit(&caller.app, caller.client, Bucket::Public, &mut HeaderMap::new()).await?;
-    let found = caller.app.datasets().listed(caller.client, query, after, limit + 1).await?;
+    rate::admit(&caller.services, caller.client, Bucket::Public, &mut HeaderMap::new()).await?;
+    let found = caller.services.datasets.listed(caller.client, query, after, limit + 1).await?;
     page_of(found, limit, |listing| (listing.dataset.id, ListedDataset::from(listing)))
 }
 

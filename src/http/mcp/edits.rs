@@ -118,7 +118,7 @@ struct Changed {
 }
 
 async fn pull(caller: &Caller, arguments: Fields) -> ToolResult {
-    let pulled = edits::pull(&caller.app, &caller.user, &arguments).await?;
+    let pulled = edits::pull(&caller.services, &caller.user, &arguments).await?;
     let is_page = pulled.record.total_count.is_some();
     let is_beside_alternate = pulled.has_alternate && !pulled.record.alt;
     let (before, after) = pulled.around()?;
@@ -135,12 +135,12 @@ async fn pull(caller: &Caller, arguments: Fields) -> ToolResult {
 /// The arguments are the body of the HTTP call, as slices of the message.
 async fn push(caller: &Caller, _: Fields) -> ToolResult {
     let body = stream::iter([Ok::<_, std::convert::Infallible>(body(caller))]);
-    changed(edits::push(&caller.app, &caller.user, body).await?)
+    changed(edits::push(&caller.services, &caller.user, body).await?)
 }
 
 async fn edit(caller: &Caller, _: Fields) -> ToolResult {
     // The caller holds the reserved memory of the message.
-    changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?)
+    changed(alternate_edits::make(&caller.services, &caller.user, body(caller), None).await?)
 }
 
 fn body(caller: &Caller) -> Bytes {

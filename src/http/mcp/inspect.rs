@@ -157,8 +157,8 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
     let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
     let details = arguments.optional_boolean("details")?.unwrap_or(false);
     let reservation =
-        caller.app.large_responses().reserve(Principal::User(caller.user.id)).await.map_err(ReadError::from)?;
-    let reads = caller.app.reads().clone();
+        caller.services.large_responses.reserve(Principal::User(caller.user.id)).await.map_err(ReadError::from)?;
+    let reads = caller.services.reads.clone();
     let user = caller.user.clone();
     let client = caller.client;
     let found = async move {
@@ -217,7 +217,7 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
 async fn diff(caller: &Caller, arguments: Fields) -> ToolResult {
     let mut call = DiffCall::from_fields(&arguments)?;
     call.page.limit.get_or_insert(RECORDS);
-    let diff = call.compare(&caller.app, &caller.user).await?;
+    let diff = call.compare(&caller.services, &caller.user).await?;
     let answer = diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let instead = "Use a smaller limit with an offset, or request only one change_type.";
     Ok(Output(vec![tool::text(answer.body, BYTES, instead).await?]))

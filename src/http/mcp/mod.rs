@@ -34,7 +34,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::{Value, json};
 use strata_catalog::TokenUser;
 use strata_runtime::metrics::request_log::{self, RequestLogContext};
-use strata_service::{App, Authorization, BodyRoom, Client, Principal};
+use strata_service::{Authorization, BodyRoom, Client, Principal, Services};
 use strata_types::scope::Scope;
 use strata_types::user::User;
 use tracing::Span;
@@ -45,6 +45,7 @@ use super::headers::base_url::{foreign_host, has_origin_outside};
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
 use super::management::body;
+use crate::AppState;
 use message::Message;
 
 pub use tool::names;
@@ -55,7 +56,7 @@ type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 
 /// The caller, and the request of the call.
 struct Caller {
-    app: App,
+    services: AppState,
     user: User,
     scope: Scope,
     client: Client,
@@ -68,11 +69,11 @@ struct Caller {
     _room: Option<BodyRoom>,
 }
 
-pub(super) fn routes() -> Router<App> {
+pub(super) fn routes() -> Router<AppState> {
     Router::new().route(PATH, route())
 }
 
-fn route() -> MethodRouter<App> {
+fn route() -> MethodRouter<AppState> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -83,15 +84,15 @@ fn route() -> MethodRouter<App> {
         .with_max_request_body_bytes(usize::MAX);
     let service = Service::new(|| Ok(server::Server), Arc::default(), config);
     let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
-    post(async move |State(app): State<App>, request: Request| {
+    post(async move |State(services): State<AppState>, request: Request| {
         let (head, body) = request.into_parts();
-        let user = match check_host_and_origin(&app, &head) {
-            Ok(()) => authenticated(&app, &head).await,
+        let user = match check_host_and_origin(&services, &head) {
+            Ok(()) => authenticated(&services, &head).await,
             Err(error) => Err(error.into()),
         };
         let request = Request::from_parts(head, body);
         let mut response = match user {
-            Ok(user) => answer(&service, app, user, request).await.unwrap_or_else(refused),
+            Ok(user) => answer(&service, services, user, request).await.unwrap_or_else(refused),
             Err(error) => error.into_response(),
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -101,8 +102,8 @@ fn route() -> MethodRouter<App> {
 }
 
 /// Rejects pages whose name resolves to this service (DNS rebinding), and pages of other origins.
-fn check_host_and_origin(app: &App, head: &Parts) -> Result<(), CallError> {
-    let server = &app.config().server;
+fn check_host_and_origin(services: &Services, head: &Parts) -> Result<(), CallError> {
+    let server = &services.config.server;
     if let Some(host) = foreign_host(head, server) {
         return Err(CallError::ForeignHost { host });
     }
@@ -112,9 +113,11 @@ fn check_host_and_origin(app: &App, head: &Parts) -> Result<(), CallError> {
     }
 }
 
-async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> {
+async fn authenticated(services: &Services, head: &Parts) -> Result<TokenUser, HttpError> {
     let user = match authorization(&head.headers) {
-        Authorization::Bearer(token) => app.sessions().user_of_token(client_ip::client(head, app), token).await?,
+        Authorization::Bearer(token) => {
+            services.sessions.user_of_token(client_ip::client(head, services), token).await?
+        }
         Authorization::Other | Authorization::None => None,
     };
     Ok(user.ok_or(CallError::NoToken)?)
@@ -134,18 +137,23 @@ fn refusal(status: StatusCode, id: Value, code: ErrorCode, text: &str) -> Respon
     (status, Json(error)).into_response()
 }
 
-async fn answer(service: &Service, app: App, user: TokenUser, request: Request) -> Result<Response, HttpError> {
+async fn answer(
+    service: &Service,
+    services: AppState,
+    user: TokenUser,
+    request: Request,
+) -> Result<Response, HttpError> {
     let TokenUser { user, scope } = user;
     let (mut head, body) = request.into_parts();
     if !body::is_json(&head.headers) {
         return Err(CallError::NotMessage.into());
     }
-    let collected = body::collect(&app, Principal::User(user.id), body, app.config().limits.body_bytes).await;
+    let collected = body::collect(&services, Principal::User(user.id), body, services.config.limits.body_bytes).await;
     let (bytes, room) = collected.map_err(|error| match error {
         HttpError::Call(CallError::TooLarge { limit, .. }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
-    let client = client_ip::client(&head, &app);
+    let client = client_ip::client(&head, &services);
     let request_id = head.extensions.get().cloned();
     let span = Span::current();
     let log_context = request_log::current();
@@ -154,8 +162,17 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
         let text = "This protocol revision has no initialize method; call server/discover.";
         return Ok(refusal(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
     }
-    let caller =
-        Caller { app, user, scope, client, arguments: message.arguments, request_id, span, log_context, _room: room };
+    let caller = Caller {
+        services,
+        user,
+        scope,
+        client,
+        arguments: message.arguments,
+        request_id,
+        span,
+        log_context,
+        _room: room,
+    };
     head.extensions.insert(Arc::new(caller));
     // Other JSON types are accepted above, but rmcp accepts only this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

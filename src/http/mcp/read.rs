@@ -143,7 +143,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
         let other = if request.count { "count" } else { "sample" };
         return Err(CallError::field(POSITIONS, format!("cannot be combined with {other}; omit one of them")).into());
     }
-    let lookup = caller.app.lookups().find_by_id(dataset, version).await;
+    let lookup = caller.services.lookups.find_by_id(dataset, version).await;
     // The list that edits count in is the alternate, where there is one.
     let edited = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(&caller.user));
     let edited = edited.map(|version| (version.alt.is_some(), alternate_etag(version)));
@@ -151,16 +151,16 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
     // Which bucket it is tells nothing of what the caller may not read.
     let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
     let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-    rate::admit(&caller.app, caller.client, bucket, &mut HeaderMap::new()).await?;
+    rate::admit(&caller.services, caller.client, bucket, &mut HeaderMap::new()).await?;
 
     let admitted = admitted?;
     let request = Arc::new(request);
     if request.strict {
-        caller.app.reads().check_fields(&admitted, &request).await?;
+        caller.services.reads.check_fields(&admitted, &request).await?;
     }
     let unknown = if request.strict { json!({}) } else { unknown_fields(caller, &admitted, &request).await };
     let read = AuthorizedRead::new(&admitted, &request);
-    let answer = caller.app.reads().respond(read, ContentCoding::Identity).await?;
+    let answer = caller.services.reads.respond(read, ContentCoding::Identity).await?;
     let returned = answer.total;
     let matches = answer.matches;
     let entities = tool::text(answer.body, BYTES, INSTEAD).await?;
@@ -182,7 +182,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
         about.extend(unknown);
     }
     if total == 0 || request.sort.is_some() {
-        let reads = caller.app.reads();
+        let reads = &caller.services.reads;
         let hints = match total {
             0 => reads.hints(&admitted, &request).await.unwrap_or_default(),
             _ => reads.sort_hint(&admitted, &request).await.unwrap_or_default().into_iter().collect(),
@@ -193,7 +193,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
         }
     }
     if with_positions {
-        let positions = caller.app.reads().positions(&admitted, &request).await?;
+        let positions = caller.services.reads.positions(&admitted, &request).await?;
         about[POSITIONS] = positions.into();
         match edited {
             Some((has_alt, etag)) if has_alt == admitted.alt => {
@@ -229,7 +229,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
 /// The paths that the request names and that are not there, as far as they can be found out, and for which of them
 /// which path was perhaps meant. Nothing where all are there.
 async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Value {
-    let unknown = caller.app.reads().explained_unknown_fields(admitted, request).await.unwrap_or_default();
+    let unknown = caller.services.reads.explained_unknown_fields(admitted, request).await.unwrap_or_default();
     if unknown.is_empty() {
         return json!({});
     }
@@ -266,7 +266,7 @@ async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
     let version = arguments.optional_selector("version")?;
     let request = request(&arguments)?;
     // Arguments that a read would ignore have been refused.
-    let explaining = caller.app.reads().explain(Some(&caller.user), dataset, version, request, Vec::new());
+    let explaining = caller.services.reads.explain(Some(&caller.user), dataset, version, request, Vec::new());
     let explanation = Box::pin(explaining).await?;
     tool::bounded(explanation.to_string(), BYTES, "Explain a query with fewer or shorter parameters.")
 }
@@ -296,5 +296,5 @@ async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, retu
     }
     let all = Arc::new(ReadRequest { count: true, total: false, offset: 0, limit: None, ..request.clone() });
     let read = AuthorizedRead::new(admitted, &all);
-    Ok(caller.app.reads().respond(read, ContentCoding::Identity).await?.total)
+    Ok(caller.services.reads.respond(read, ContentCoding::Identity).await?.total)
 }

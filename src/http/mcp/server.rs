@@ -136,7 +136,7 @@ async fn call(NamedTool { tool, argument_names, .. }: &NamedTool, caller: &Calle
         return Err(ToolError::NoSuchArgument { name: name.clone(), known });
     }
     let arguments = Fields::new(given, known);
-    let seconds = caller.app.config().server.answer_timeout_s;
+    let seconds = caller.services.config.server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
     let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());
     let running = match &caller.log_context {

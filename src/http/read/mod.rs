@@ -34,12 +34,13 @@ use axum::routing::any;
 use percent_encoding::utf8_percent_encode;
 use strata_encode::ContentCoding;
 use strata_service::{
-    Admitted, Answer, AnswerBody, App, Authorization, AuthorizedRead, Bucket, Client, Lookup, RateLimitStatus,
-    ReadError, ReadTarget, Requester, UsageMeter,
+    Admitted, Answer, AnswerBody, Authorization, AuthorizedRead, Bucket, Client, Lookup, RateLimitStatus, ReadError,
+    ReadTarget, Requester, Services, UsageMeter,
 };
 use strata_types::request::{Format, ReadRequest};
 use strata_types::version::VersionNumber;
 
+use crate::AppState;
 use crate::body::streamed;
 use crate::error::HttpError;
 use crate::headers::auth::authorization;
@@ -83,17 +84,17 @@ struct ResponseContext {
 }
 
 /// Its routes: everything under `/api`, for the path's own parser can say what is wrong with a path.
-pub(super) fn routes() -> Router<App> {
+pub(super) fn routes() -> Router<AppState> {
     Router::new().route("/api", any(read)).route("/api/", any(read)).route("/api/{*path}", any(read))
 }
 
 /// The handler, for every method and every path under `/api`.
 ///
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
-async fn read(State(app): State<App>, request: Request) -> Response {
+async fn read(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
-    let mut response = respond(&app, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
+    let mut response = respond(&services, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
     if let Some(status) = &context.status {
         rate::describe(headers, status);
@@ -111,15 +112,15 @@ async fn read(State(app): State<App>, request: Request) -> Response {
     response
 }
 
-async fn respond(app: &App, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
+async fn respond(services: &Services, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
     let ParsedRead { target, request, unknown } = parse(&head.method, &head.uri)?;
     context.unknown = unknown_parameters_header(&unknown);
 
-    let client = client_ip::client(head, app);
-    let admitted = authorize(app, client, &target, &request, &head.headers, context).await?;
+    let client = client_ip::client(head, services);
+    let admitted = authorize(services, client, &target, &request, &head.headers, context).await?;
     let request = Arc::new(request);
     if request.strict {
-        Box::pin(app.reads().check_fields(&admitted, &request)).await?;
+        Box::pin(services.reads.check_fields(&admitted, &request)).await?;
     }
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
@@ -140,23 +141,23 @@ async fn respond(app: &App, head: &Parts, context: &mut ResponseContext) -> Resu
     // What most requests need no part of is in boxes of its own: this future is moved several times.
     let fields = match request.strict || !request.names_paths() {
         true => None,
-        false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await?,
+        false => Box::pin(unknown_fields(services, &admitted, &request, &head.uri)).await?,
     };
-    let answer = app.reads().respond(read, coding).await?;
+    let answer = services.reads.respond(read, coding).await?;
     // There was no memory to compress it: those are other bytes than this tag stands for.
     if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
         etag = tag(answer.coding);
     }
-    let base = || BaseUrl::of(head, app);
+    let base = || BaseUrl::of(head, services);
     let pages = link::pages(base, &head.uri, admitted.version, &request, answer.total);
     let is_export = matches!(answer.body, AnswerBody::Export(_));
     let mut response = encode(answer, &admitted, file, range).await?;
     // Once for each download.
     if is_export && let (Some(bucket), Some(key)) = (context.counted, &read.key) {
         let query_bytes = head.uri.query().unwrap_or_default().len();
-        app.exports_ahead().asked(target.version, &admitted, &request, query_bytes);
+        services.exports_ahead.asked(target.version, &admitted, &request, query_bytes);
         let sent_bytes = rate::sent_bytes(&response);
-        app.rate_limiter().begin_download(client, bucket, key.export_id(), sent_bytes).await;
+        services.rate_limiter.begin_download(client, bucket, key.export_id(), sent_bytes).await;
     }
     let headers = response.headers_mut();
     headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
@@ -169,12 +170,12 @@ async fn respond(app: &App, head: &Parts, context: &mut ResponseContext) -> Resu
 /// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer
 /// does without, unless the time of the read is over.
 async fn unknown_fields(
-    app: &App,
+    services: &Services,
     admitted: &Admitted,
     request: &ReadRequest,
     uri: &Uri,
 ) -> Result<Option<HeaderValue>, ReadError> {
-    let mut unknown = match app.reads().unknown_fields(admitted, request).await {
+    let mut unknown = match services.reads.unknown_fields(admitted, request).await {
         Err(error @ ReadError::Timeout { .. }) => return Err(error),
         told => told.unwrap_or_default(),
     };
@@ -195,7 +196,7 @@ async fn unknown_fields(
 /// more of it than 401 and 403 do: only id and slug together find it. A range that may belong to a download that was
 /// counted is looked up first, too: it counts unless it does.
 async fn authorize(
-    app: &App,
+    services: &Services,
     client: Client,
     target: &ReadTarget,
     request: &ReadRequest,
@@ -203,18 +204,18 @@ async fn authorize(
     context: &mut ResponseContext,
 ) -> Result<Admitted, HttpError> {
     let authorization = authorization(headers);
-    let may_continue = rate::may_continue(app, client, request, headers).await;
+    let may_continue = rate::may_continue(services, client, request, headers).await;
     let counts_first = authorization == Authorization::None && !may_continue;
-    if counts_first && let Err(refused) = count(app, client, Bucket::Public, context).await {
-        context.meter = Some(app.usage().refused(target.dataset, &target.name_slug));
+    if counts_first && let Err(refused) = count(services, client, Bucket::Public, context).await {
+        context.meter = Some(services.usage.refused(target.dataset, &target.name_slug));
         return Err(refused);
     }
     let lookup = match counts_first {
-        true => app.lookups().find(target).await,
-        false => Box::pin(app.lookups().find_in_turn(client, target)).await,
+        true => services.lookups.find(target).await,
+        false => Box::pin(services.lookups.find_in_turn(client, target)).await,
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
-    context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| app.usage().found(dataset));
+    context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| services.usage.found(dataset));
     let requester = Requester::Client { client, authorization };
     let admitted = lookup.and_then(|lookup| lookup.authorize(requester, request.alt));
     if counts_first {
@@ -224,10 +225,10 @@ async fn authorize(
     let bucket = if authorized { Bucket::Private } else { Bucket::Public };
     if may_continue
         && let Ok(admitted) = &admitted
-        && let Some(status) = Box::pin(rate::continued(app, client, bucket, admitted, request, headers)).await
+        && let Some(status) = Box::pin(rate::continued(services, client, bucket, admitted, request, headers)).await
     {
         context.status = status;
-    } else if let Err(refused) = count(app, client, bucket, context).await {
+    } else if let Err(refused) = count(services, client, bucket, context).await {
         context.meter.iter().for_each(UsageMeter::rate_limited);
         return Err(refused);
     }
@@ -236,7 +237,7 @@ async fn authorize(
 
 /// The answer to a read of somebody who was admitted by a session and not by the request.
 pub async fn download(
-    app: &App,
+    services: &Services,
     head: &Parts,
     admitted: &Admitted,
     request: ReadRequest,
@@ -244,14 +245,19 @@ pub async fn download(
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
     let request = Arc::new(request);
-    let answer = app.reads().respond(AuthorizedRead::new(admitted, &request), coding).await?;
+    let answer = services.reads.respond(AuthorizedRead::new(admitted, &request), coding).await?;
     let mut response = encode(answer, admitted, file, None).await?;
     caching::describe(response.headers_mut(), None, true, file != Some(Format::Parquet));
     Ok(response)
 }
 
-async fn count(app: &App, client: Client, bucket: Bucket, context: &mut ResponseContext) -> Result<(), HttpError> {
-    context.status = rate::count(app, client, bucket).await;
+async fn count(
+    services: &Services,
+    client: Client,
+    bucket: Bucket,
+    context: &mut ResponseContext,
+) -> Result<(), HttpError> {
+    context.status = rate::count(services, client, bucket).await;
     context.counted = Some(bucket);
     rate::check(context.status.as_ref())
 }

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use strata_encode::ContentCoding;
 use strata_runtime::metrics;
-use strata_service::{Admitted, App, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus};
+use strata_service::{Admitted, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus, Services};
 use strata_types::request::{Format, ReadRequest};
 
 use crate::error::HttpError;
@@ -17,16 +17,21 @@ const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-r
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Counts a read. `None` where there is no limit.
-pub(super) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
-    let status = app.rate_limiter().count(client, bucket).await?;
+pub(super) async fn count(services: &Services, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
+    let status = services.rate_limiter.count(client, bucket).await?;
     let decision = if status.decision == RateLimitDecision::Within { "allowed" } else { "refused" };
     metrics::limiter_decision(bucket == Bucket::Private, decision);
     Some(status)
 }
 
 /// Counts a read, says in the headers where the client stands, and refuses one too many.
-pub async fn admit(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
-    let status = count(app, client, bucket).await;
+pub async fn admit(
+    services: &Services,
+    client: Client,
+    bucket: Bucket,
+    headers: &mut HeaderMap,
+) -> Result<(), HttpError> {
+    let status = count(services, client, bucket).await;
     if let Some(status) = &status {
         describe(headers, status);
     }
@@ -34,16 +39,21 @@ pub async fn admit(app: &App, client: Client, bucket: Bucket, headers: &mut Head
 }
 
 /// Whether a request may turn out to go on with a download that was counted, which only a look-up tells.
-pub(super) async fn may_continue(app: &App, client: Client, request: &ReadRequest, headers: &HeaderMap) -> bool {
+pub(super) async fn may_continue(
+    services: &Services,
+    client: Client,
+    request: &ReadRequest,
+    headers: &HeaderMap,
+) -> bool {
     // The check of a strict request may have to read entities, which is not free.
     let is_export = request.format == Format::Parquet && !request.count && !request.strict;
-    is_export && headers.contains_key(RANGE) && app.rate_limiter().has_downloads(client).await
+    is_export && headers.contains_key(RANGE) && services.rate_limiter.has_downloads(client).await
 }
 
 /// Where the client stands, if its request goes on with a download that was counted: then it is not. It asks for a
 /// range of an export that is made. The inner `None` is no limit.
 pub(super) async fn continued(
-    app: &App,
+    services: &Services,
     client: Client,
     bucket: Bucket,
     admitted: &Admitted,
@@ -56,14 +66,14 @@ pub(super) async fn continued(
         return None;
     }
     let range = ByteRange::requested(headers, &etag).filter(|_| !caching::is_held(headers, &etag))?;
-    let export_bytes = app.reads().made_export_bytes(key).await?;
+    let export_bytes = services.reads.made_export_bytes(key).await?;
     // One that is 416 is a part without bytes.
     let bytes = range.of(export_bytes).map_or(0, |range| range.end - range.start);
     let part = ExportPart { export: key.export_id(), export_bytes, bytes };
-    if !app.rate_limiter().continue_download(client, bucket, part).await {
+    if !services.rate_limiter.continue_download(client, bucket, part).await {
         return None;
     }
-    let status = app.rate_limiter().status(client, bucket).await;
+    let status = services.rate_limiter.status(client, bucket).await;
     if status.is_some() {
         metrics::limiter_decision(bucket == Bucket::Private, "free");
     }

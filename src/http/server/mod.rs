@@ -38,7 +38,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, Connection};
 use strata_config::{Config, TrustedProxies};
 use strata_runtime::metrics::{self, metrics};
-use strata_service::App;
 use strata_types::causes::Causes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -46,6 +45,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tower::Service;
 
+use crate::AppState;
 use crate::layers::access_log::REQUEST_ID;
 use crate::layers::mark_wrong_host;
 use crate::management::outlives_its_client;
@@ -139,19 +139,19 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
-pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
-    let router = router(app.clone());
-    serve_app(app, router, listener, shutdown).await
+pub async fn serve(services: AppState, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
+    let router = router(services.clone());
+    serve_app(services, router, listener, shutdown).await
 }
 
 /// As [`serve`], with a router that may have more than the operations.
 pub async fn serve_app(
-    app: App,
+    services: AppState,
     router: Router,
     listener: TcpListener,
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
-    let mut limits = ServerLimits::from(app.config());
+    let mut limits = ServerLimits::from(&*services.config);
     if let Some((descriptors, connections)) =
         connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
     {
@@ -159,11 +159,11 @@ pub async fn serve_app(
         tracing::warn!(descriptors, connections, wanted, "reduced server.connections to fit the open file limit");
         limits.connections = connections;
     }
-    let notice = Duration::from_secs(app.config().server.drain_notice_s);
-    let draining = app.clone();
+    let notice = Duration::from_secs(services.config.server.drain_notice_s);
+    let draining = services.clone();
     let shutdown = async move {
         shutdown.await;
-        draining.readiness().begin_draining();
+        draining.readiness.begin_draining();
         tokio::time::sleep(notice).await;
     };
     let upkeep = async {
@@ -172,8 +172,8 @@ pub async fn serve_app(
             metrics::run_upkeep();
         }
     };
-    let exhausted = app.clone();
-    let exhausted = move |is: bool| exhausted.readiness().note_exhausted(is);
+    let exhausted = services.clone();
+    let exhausted = move |is: bool| exhausted.readiness.note_exhausted(is);
     tokio::select! {
         outcome = serve_router(router, listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,

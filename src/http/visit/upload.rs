@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use multer::{Constraints, Field, Multipart, SizeLimit};
 use strata_ingest::SourceError;
-use strata_service::App;
+use strata_service::Services;
 use strata_types::limits::FORM_BYTES;
 
 use crate::error::{CallError, HttpError};
@@ -57,13 +57,13 @@ impl Upload {
     /// # Errors
     /// 415 for another body, 400 for a missing or invalid boundary, 413 for a `Content-Length` that is too large.
     pub fn begin(
-        app: &App,
+        services: &Services,
         headers: &HeaderMap,
         body: Body,
         fields: (&'static [&'static str], &'static str),
     ) -> Result<Upload, HttpError> {
         let (texts, file) = fields;
-        body::check_announced(app, &body, FORM_BYTES as u64)?;
+        body::check_announced(services, &body, FORM_BYTES as u64)?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = boundary_of(content_type)?;
         let limits = texts.iter().fold(SizeLimit::new(), |limits, text| limits.for_field(*text, FIELD_BYTES));
@@ -76,7 +76,7 @@ impl Upload {
             taken_bytes: 0,
             rests: false,
         };
-        let patience = Duration::from_secs(app.config().limits.body_timeout_s);
+        let patience = Duration::from_secs(services.config.limits.body_timeout_s);
         let form = Multipart::with_constraints(chunks, boundary, constraints);
         Ok(Upload { form, texts, file, seen: Vec::new(), file_begun, patience })
     }

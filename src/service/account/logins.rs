@@ -1,8 +1,7 @@
-//! Log-ins: passwords are checked off the threads that answer requests, a few at a time, and no more often than
-//! `login_limits` lets them be guessed.
+//! Logins: passwords are verified on threads for blocking calls, a few at a time, within the limits of `login_limits`.
 //!
-//! An address that no user has costs the same work as a wrong password and gets the same answer, so that nobody learns
-//! who has an account.
+//! An unknown email address costs the same work and gets the same response as a wrong password, so that responses do
+//! not show who has an account.
 
 use std::sync::Arc;
 
@@ -20,17 +19,18 @@ use crate::account::session_origin::SessionOrigin;
 use crate::account::sessions::{Sessions, session_hash};
 use crate::account::shared_logins::{SharedAttempt, SharedLogins};
 use crate::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
-use crate::admission::fair_limit;
+use crate::admission::{Permit, fair_limit};
 use crate::manage::{ManageError, OwnerWrites};
 use crate::rate_limit::memory::whole_seconds;
 use crate::rate_limit::shared::limiter;
 use crate::rate_limit::{Bucket, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 use crate::{Client, Principal, RateCapacity};
 
-/// Seconds that a log-in waits for its permit.
-const TURN_S: u64 = 10;
+/// The time that a login waits for its permit.
+const MAX_WAIT_S: u64 = 10;
 
-const QUEUE: u64 = 1_024;
+/// The maximum number of logins that wait.
+const MAX_WAITING: u64 = 1_024;
 
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
@@ -40,26 +40,27 @@ pub struct LoggedIn {
 
 pub(crate) struct PasswordChecks {
     limits: LoginLimits,
-    /// The same counts, of all processes together.
+    /// The same counts, shared by all processes.
     shared: Option<SharedLogins>,
     clients: Arc<dyn RateLimiter>,
     clock: SystemClock,
-    /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
+    /// A verification takes a core and 19 MiB for tens of milliseconds.
     permits: FairLimit,
-    /// A hash that no password has, for addresses that no user has.
-    nobody: OnceCell<String>,
+    /// A hash that no password has, for unknown email addresses.
+    unmatched_hash: OnceCell<String>,
 }
 
 enum Begun {
-    Alone(Attempt),
+    Local(Attempt),
     Shared(SharedAttempt),
 }
 
 impl PasswordChecks {
     pub(crate) fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
-        let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
-        let (free, per_window) = (limits.logins_per_minute, limits.account_logins_per_hour);
+        let free = limits.logins_per_minute;
+        let per_window = limits.account_logins_per_hour;
+        let all = RateLimits { public: free.saturating_mul(CLIENT_FACTOR), private: 0 };
         let name = LimitName { name: "login", what: "logins" };
         // Before a login, no principal is a user for whom anything could be reserved.
         let unreserved = Fair { user_percent: 0, ..*fair };
@@ -68,8 +69,8 @@ impl PasswordChecks {
             shared: redis.map(|redis| SharedLogins { redis: redis.clone(), free, per_window }),
             clients: limiter(redis, "logins", all, capacity),
             clock: SystemClock::start(),
-            permits: fair_limit(name, threads as u64, &unreserved, QUEUE, TURN_S),
-            nobody: OnceCell::new(),
+            permits: fair_limit(name, threads as u64, &unreserved, MAX_WAITING, MAX_WAIT_S),
+            unmatched_hash: OnceCell::new(),
         }
     }
 
@@ -86,32 +87,58 @@ impl PasswordChecks {
         };
         let begun = match shared {
             Some(begun) => begun.map(Begun::Shared),
-            None => self.limits.begin(client, email_key, self.clock.now().elapsed).map(Begun::Alone),
+            None => self.limits.begin(client, email_key, self.clock.now().elapsed).map(Begun::Local),
         };
         begun.map_err(|wait| ManageError::TooManyLogins { retry_after_s: whole_seconds(wait).max(1) })
     }
 
-    /// The password was right, or was not looked at. A wrong one stays counted.
+    /// The password was right, or was not checked. A wrong one stays counted.
     async fn end(&self, begun: Begun, was_right: bool) {
         match (begun, &self.shared) {
-            (Begun::Alone(attempt), _) if was_right => self.limits.succeeded(attempt),
-            (Begun::Alone(attempt), _) => self.limits.not_tried(attempt),
+            (Begun::Local(attempt), _) if was_right => self.limits.succeeded(attempt),
+            (Begun::Local(attempt), _) => self.limits.not_tried(attempt),
             (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, was_right).await,
             (Begun::Shared(_), None) => {}
         }
     }
 
+    /// Whether a password has a hash, within the limits of attempts. A password that was not checked does not count.
+    async fn check(
+        &self,
+        client: Client,
+        email: &str,
+        hash: impl Future<Output = Result<Option<String>, ManageError>>,
+        password: &str,
+    ) -> Result<bool, ManageError> {
+        let attempt = self.begin(client, &email_key(email)).await?;
+        let checking = async {
+            let hash = hash.await?;
+            // A password that is longer than allowed is wrong without being hashed.
+            match password.len() > *PASSWORD_BYTES.end() {
+                true => Ok(false),
+                false => self.verify(client, hash, password.to_owned()).await,
+            }
+        };
+        let matches = checking.await;
+        if !matches!(matches, Ok(false)) {
+            self.end(attempt, matches.is_ok()).await;
+        }
+        matches
+    }
+
+    async fn permit(&self, client: Client) -> Result<Permit, ManageError> {
+        self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)
+    }
+
     async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
-        let permit =
-            self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
-        // Made at the first log-in of either kind, so that it does not tell them apart.
-        let nobody =
-            self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
-        let nobody = nobody.await.map_err(unhashed)?;
+        let permit = self.permit(client).await?;
+        // Created at the first login with a known or unknown address, so that its time does not tell them apart.
+        let random = || hash_password(Secret::api_token(rand::random()).expose().to_owned());
+        let unmatched = self.unmatched_hash.get_or_try_init(random).await.map_err(unhashed)?;
         let known = hash.is_some();
-        let hash = hash.unwrap_or_else(|| nobody.clone());
+        let hash = hash.unwrap_or_else(|| unmatched.clone());
         let verify = move || {
-            // A check goes on when its client has left.
+            // Verification continues when its client has left.
             let _permit = permit;
             Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
         };
@@ -120,10 +147,9 @@ impl PasswordChecks {
     }
 
     async fn hash(&self, client: Client, password: String) -> Result<String, ManageError> {
-        let permit =
-            self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        let permit = self.permit(client).await?;
         let hash = tokio::spawn(async move {
-            // As of a check.
+            // Hashing continues when its client has left.
             let _permit = permit;
             hash_password(password).await
         });
@@ -146,40 +172,28 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Begins a session for the user with this address and password, from `origin`; the session `before`, if any, ends.
+    /// Begins a session from `origin` for the user with this email address and password, and ends the session `before`.
     pub async fn log_in(
         &self,
         client: Client,
-        (email, password): (&str, &str),
+        email: &str,
+        password: &str,
         origin: &SessionOrigin,
         before: Option<&str>,
     ) -> Result<LoggedIn, ManageError> {
-        let attempt = self.checks.begin(client, &email_key(email)).await?;
-        let verified = async {
-            let user = self.sessions.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
-            // Longer than any user's: wrong without being hashed.
-            if password.len() > *PASSWORD_BYTES.end() {
-                return Err(ManageError::WrongCredentials);
-            }
-            let hash = user.as_ref().map(|user| user.password_hash.clone());
-            let matches = self.checks.verify(client, hash, password.to_owned()).await?;
-            user.filter(|_| matches).ok_or(ManageError::WrongCredentials)
+        let mut user = None;
+        let hash = async {
+            user = self.sessions.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
+            Ok(user.as_ref().map(|user| user.password_hash.clone()))
         };
-        let user = match verified.await {
-            Ok(user) => user,
-            Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
-            Err(error) => {
-                self.checks.end(attempt, false).await;
-                return Err(error);
-            }
-        };
-        self.checks.end(attempt, true).await;
+        let matches = self.checks.check(client, email, hash, password).await?;
+        let user = user.filter(|_| matches).ok_or(ManageError::WrongCredentials)?;
         let session_id = self.sessions.begin(&user, origin, before).await?;
         Ok(LoggedIn { user, session_id })
     }
 
-    /// Replaces the password of a user who knows it, and ends the user's sessions but `current`, the id of the session
-    /// of the call. API tokens stay. A wrong old password counts as one at a log-in, and costs as much.
+    /// Replaces the password of a user who knows the old one, and ends the user's sessions except for `current`, the id
+    /// of the session of the call. API tokens stay. A wrong old password counts and costs as much as a wrong login.
     pub async fn change_password(
         &self,
         client: Client,
@@ -189,24 +203,15 @@ impl Logins {
         current: Option<&str>,
     ) -> Result<(), ManageError> {
         check_password(new).map_err(|error| ManageError::Invalid { field: "new", problem: error.to_string() })?;
-        let attempt = self.checks.begin(client, &email_key(&user.email)).await?;
-        let matches = match old.len() > *PASSWORD_BYTES.end() {
-            true => Ok(false),
-            false => self.checks.verify(client, Some(user.password_hash.clone()), old.to_owned()).await,
-        };
-        match matches {
-            Ok(true) => self.checks.end(attempt, true).await,
-            Ok(false) => return Err(ManageError::WrongPassword),
-            Err(error) => {
-                self.checks.end(attempt, false).await;
-                return Err(error);
-            }
+        let hash = async { Ok(Some(user.password_hash.clone())) };
+        if !self.checks.check(client, &user.email, hash, old).await? {
+            return Err(ManageError::WrongPassword);
         }
         let new_hash = self.checks.hash(client, new.to_owned()).await?;
         let kept = current.and_then(session_hash);
         let change = self.sessions.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
         self.writes.run(user.id, change).await.map_err(|error| match error {
-            // Somebody else was faster.
+            // Another change was faster.
             ManageError::Stale => ManageError::WrongPassword,
             other => other,
         })

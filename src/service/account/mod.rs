@@ -44,7 +44,7 @@ pub enum AccountError {
     #[error("failed to hash the password: the system cannot start another thread")]
     Threads(#[source] io::Error),
     #[error("{0}")]
-    Catalog(#[source] CatalogError),
+    Catalog(#[from] CatalogError),
 }
 
 /// Lengths of passwords. The upper bound keeps hashing cheap to refuse.
@@ -56,8 +56,8 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
-    /// Returns the token, which is kept hashed and cannot be shown again. On an error nothing is added.
+    /// Adds a user, and an API token if it has a name. The catalog contains the Argon2id hash of the password.
+    /// Returns the token, which is stored as a hash and cannot be shown again. On an error nothing is added.
     pub async fn add_user(
         &self,
         email: &str,
@@ -80,7 +80,7 @@ impl Accounts {
         })?;
         let Some(name) = token_name else { return Ok(None) };
         let token = Secret::api_token(rand::random());
-        self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
+        self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await?;
         Ok(Some(token))
     }
 
@@ -89,7 +89,7 @@ impl Accounts {
         check_password(password)?;
         let user = self.user_by_email(email).await?;
         let hash = hash_password(password.to_owned()).await?;
-        self.catalog.set_password(user.id, &hash).await.map_err(AccountError::Catalog)
+        Ok(self.catalog.set_password(user.id, &hash).await?)
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions.
@@ -102,27 +102,26 @@ impl Accounts {
         })
     }
 
-    /// Changes a user's plan. What the user has beyond the new plan's limits stays.
+    /// Changes a user's plan. Datasets beyond the limits of the new plan stay.
     pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
-        self.catalog.set_plan(user.id, plan).await.map_err(AccountError::Catalog)
+        Ok(self.catalog.set_plan(user.id, plan).await?)
     }
 
     /// The users with ids greater than `after`, by id, at most `limit`.
     pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, AccountError> {
-        self.catalog.users(after, limit).await.map_err(AccountError::Catalog)
+        Ok(self.catalog.users(after, limit).await?)
     }
 
     pub async fn user(&self, id: UserId) -> Result<Option<User>, AccountError> {
-        self.catalog.user(id).await.map_err(AccountError::Catalog)
+        Ok(self.catalog.user(id).await?)
     }
 
     pub async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
-        let user = self.catalog.user_by_email(email).await.map_err(AccountError::Catalog)?;
-        user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
+        self.catalog.user_by_email(email).await?.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }
 
-    /// An API token of a user, which cannot be shown again, and what it allows. Expires after `expires_in_s` if given.
+    /// Creates an API token, which cannot be shown again. It expires after `expires_in_s`, if that is set.
     pub async fn create_token(
         &self,
         user: &User,
@@ -134,26 +133,28 @@ impl Accounts {
             let problem = format!("it must be 1 to {TOKEN_NAME_BYTES} bytes long");
             return Err(ManageError::Invalid { field: "name", problem });
         }
-        let expires_at = expires_in_s.map(|seconds| self.after(seconds)).transpose()?;
-        let (token, grant) = (Secret::api_token(rand::random()), Grant { scope, expires_at });
+        let expires_at = expires_in_s.map(|seconds| self.expiry(seconds)).transpose()?;
+        let grant = Grant { scope, expires_at };
+        let token = Secret::api_token(rand::random());
         let hash = token.hash();
         let add = self.catalog.add_granted_token(user.id, name, &hash, grant, limits::TOKENS);
         self.writes.run(user.id, add).await?;
         Ok((token, grant))
     }
 
-    /// The time so many seconds from now, at least one.
-    fn after(&self, seconds: u64) -> Result<DateTime<Utc>, ManageError> {
-        let most = limits::TOKEN_LIFETIME_S as u64;
-        let within = i64::try_from(seconds).ok().filter(|_| (1..=most).contains(&seconds));
+    /// The time in this number of seconds, at least 1.
+    fn expiry(&self, seconds: u64) -> Result<DateTime<Utc>, ManageError> {
+        let max = limits::TOKEN_LIFETIME_S as u64;
+        let within = i64::try_from(seconds).ok().filter(|_| (1..=max).contains(&seconds));
         let time = within.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
-        // Longer numbers than the type holds have become its largest, which nobody has sent.
-        let shown = || if seconds > most { "it is too large".to_owned() } else { format!("{seconds} is not valid") };
-        let problem = || format!("{}; valid: 1 to {most} seconds", shown());
-        time.ok_or_else(|| ManageError::Invalid { field: "expires_in_s", problem: problem() })
+        time.ok_or_else(|| {
+            // A number that the type cannot contain has become its maximum, so the text does not show it.
+            let shown = if seconds > max { "it is too large".to_owned() } else { format!("{seconds} is not valid") };
+            ManageError::Invalid { field: "expires_in_s", problem: format!("{shown}; valid: 1 to {max} seconds") }
+        })
     }
 
-    /// Deletes an API token, which opens nothing from then on.
+    /// Deletes an API token, which stops working immediately.
     pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
         self.writes.run(user.id, self.catalog.delete_token(user.id, name)).await.map_err(|error| match error {
             ManageError::DatasetNotFound => ManageError::TokenNotFound,
@@ -166,7 +167,7 @@ impl Accounts {
     }
 }
 
-/// Something before one `@` and a name after it, without blanks: enough to catch slips of the hand.
+/// Whether the text has something before and after one `@`, and no whitespace: enough to catch typing errors.
 fn is_email(text: &str) -> bool {
     let shape = |(local, host): (&str, &str)| !local.is_empty() && !host.is_empty() && !host.contains('@');
     text.len() <= EMAIL_BYTES

@@ -1,10 +1,9 @@
-//! Who a request is from: sessions, which a log-in begins, and API tokens.
+//! Finds the user of a request by a session or an API token.
 //!
-//! A session is a random id that the client keeps in a cookie; the catalog knows its hash, whose it is, when it began
-//! and when it ends. Each use moves its end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length: a request
-//! should not pay for a commit each time. When it was last used is recorded to [`USE_INTERVAL`]. Where the catalog
-//! cannot be written the end stays, and the request is answered. No use moves the end beyond `sessions.absolute_s`
-//! after the log-in.
+//! A session is a random id in a cookie of the client. The catalog contains the hash of the id, the user, the beginning
+//! and the end. Each use moves the end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length, because not every
+//! request should pay for a commit. The last use is recorded to [`USE_INTERVAL`]. If the catalog cannot be written, the
+//! end stays, and the request continues. No use moves the end beyond `sessions.absolute_s` after the login.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +19,26 @@ use crate::account::session_origin::SessionOrigin;
 use crate::admission::catalog::CatalogGates;
 use crate::{Client, ManageError};
 
-/// How exactly the end of a session is known.
+/// The precision of the end of a session.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// How exactly the last use of a session is known.
+/// The precision of the last use of a session.
 const USE_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 
 const SHOWN_DIGITS: usize = 32;
 
 #[derive(Clone, Debug)]
 pub struct OwnedSession {
-    /// What names it. It opens nothing: it is a hash of what the catalog keeps, which is a hash of the cookie.
+    /// The hash of the catalog's key, which is the hash of the cookie. It does not give access.
     pub id: String,
     pub created_at: DateTime<Utc>,
-    /// When it was last used, to the minute.
+    /// The last use, to the minute.
     pub last_used_at: DateTime<Utc>,
     pub is_current: bool,
     pub origin: SessionOrigin,
 }
 
-/// The catalog's key of a session, which is no use as a cookie; `None` if `id` is not that of a session.
+/// The catalog's key of a session, which is not a valid cookie; `None` if `id` is not the id of a session.
 pub(crate) fn session_hash(id: &str) -> Option<String> {
     Secret::is_session_id(id).then(|| Secret::from_stored(id.to_owned()).hash())
 }
@@ -50,7 +49,7 @@ fn shown_id(id_hash: &str) -> String {
     id
 }
 
-/// When a session ends that began at `begun` and is used at `now`.
+/// The end of a session that began at `begun` and is used at `now`.
 fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
     let after = |time: DateTime<Utc>, seconds: u64| {
         let span = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds);
@@ -66,7 +65,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Whose API token this is and what it allows, for who sends it; `None` if it is none or has expired. One look-up.
+    /// The user and the scope of an API token; `None` if it is unknown or has expired. One look-up.
     pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<TokenUser>, ManageError> {
         if !token.starts_with(Secret::API_TOKEN_PREFIX) {
             return Ok(None);
@@ -80,10 +79,11 @@ impl Sessions {
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Some(id_hash) = session_hash(id) else { return Ok(None) };
         let _permit = self.gates.look_up(client).await?;
-        let (catalog, options) = (&self.catalog, &self.config.sessions);
+        let catalog = &self.catalog;
+        let options = &self.config.sessions;
         let Some(session) = catalog.session(&id_hash).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let end = end(options, session.created_at, catalog.now());
-        // The limit may be a lower one than when the session was used last.
+        // The limit can be lower than at the last use.
         if end <= catalog.now() {
             return Ok(None);
         }
@@ -97,10 +97,9 @@ impl Sessions {
         Ok(user)
     }
 
-    /// Begins a session for a user and gives its id, which was never used before; the one of before ends, if any, so
-    /// that nobody can know the id beforehand. Also removes sessions that have expired. A user has at most
-    /// [`limits::SESSIONS`]: more end those that were not used the longest.
-    /// [`ManageError::WrongCredentials`] if the user has another password by now.
+    /// Begins a session for a user, and returns its new id. Ends the session `before`, so that nobody can know the id in
+    /// advance. Also removes expired sessions, and the least recently used ones if the user has more than
+    /// [`limits::SESSIONS`]. [`ManageError::WrongCredentials`] if the password has changed.
     pub(crate) async fn begin(
         &self,
         user: &User,
@@ -138,8 +137,8 @@ impl Sessions {
     pub async fn list(&self, user: &User, current: Option<&str>) -> Result<Vec<OwnedSession>, ManageError> {
         let current = current.and_then(session_hash);
         let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
-        let (options, now) = (&self.config.sessions, self.catalog.now());
-        let lasting = sessions.into_iter().filter(|session| end(options, session.created_at, now) > now);
+        let now = self.catalog.now();
+        let lasting = sessions.into_iter().filter(|session| end(&self.config.sessions, session.created_at, now) > now);
         let owned = lasting.map(|session| OwnedSession {
             id: shown_id(&session.id_hash),
             created_at: session.created_at,
@@ -162,7 +161,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a session. One that has ended already, and what is no session's id, is no error.
+    /// Ends a session. An unknown id is not an error.
     pub async fn end(&self, id: &str) -> Result<(), ManageError> {
         match session_hash(id) {
             Some(id_hash) => self.catalog.delete_session(&id_hash).await.map_err(ManageError::Catalog),

@@ -1,5 +1,5 @@
-//! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
-//! ([`crate::Datasets::save_alternate`]), if nobody has saved or deleted one since.
+//! Entities of a version for clients that edit them, and then save the version's alternate
+//! ([`crate::Datasets::save_alternate`]).
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use crate::{Admitted, AnswerBody, AuthorizedRead, InspectError, ManageError, Pri
 
 pub struct Pulled {
     pub version: VersionNumber,
-    /// The version's [`alternate_etag`] when the entities were looked up.
+    /// The version's [`alternate_etag`] at the look-up.
     pub etag: String,
     pub has_alternate: bool,
-    /// Entities of the whole list, of which these are a page.
+    /// Entities of the entire list.
     pub total_count: u64,
-    /// Where the next page begins; `None` at the end, and after an empty page.
+    /// The offset of the next page; `None` at the end, and after an empty page.
     pub next_offset: Option<u64>,
-    /// The entities as a compact JSON array, each exactly as it is stored.
+    /// The stored entities as a compact JSON array.
     pub entities: AnswerBody,
 }
 
 impl Reads {
-    /// The entities of a version of the owner's dataset, or those of its alternate, from an offset on and at most so
-    /// many; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
-    /// body, stops the work.
+    /// A page of the entities of a version of the owner's dataset, or of its alternate, also while the dataset is frozen.
+    /// One look-up finds them and their etag. Dropping the future, or a streamed body, stops the work.
     pub async fn pull(
         self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
         selector: VersionSelector,
         alt: bool,
-        (offset, limit): (u64, Option<u64>),
+        offset: u64,
+        limit: Option<u64>,
     ) -> Result<Pulled, InspectError> {
         let resolved = self.resolve_owned(Some(owner), dataset, selector).await?;
         let admitted = Admitted::new(&resolved, selector, alt, Principal::User(owner.id))?;

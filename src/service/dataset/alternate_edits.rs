@@ -1,12 +1,12 @@
-//! Edits of an alternate by position: an edit costs what it changes, and goes over no network.
+//! Edits of an alternate by position. The cost of an edit depends on what it changes.
 //!
-//! 1. The edits are laid out by position, which checks them against the length of the list.
-//! 2. Where the list is the version's, or one that was edited before, what no edit touched stays in the version's file:
-//!    the new file holds what edits brought, and says which rows make the list ([`strata_format::editing`]).
-//! 3. Any other list, and one of which little would stay, is written whole. It is read unit by unit on the engine's
-//!    threads; each unit becomes a block of lines in which the edits are made. Another thread puts the blocks into a
-//!    spool, two blocks behind at most, so that memory is bounded for any list.
-//! 4. From there on it is a save as any other ([`Datasets::save_alternate`]).
+//! 1. The edits are ordered by position, and checked against the length of the list.
+//! 2. If the list is the version's, or was edited before, unchanged entities stay in the version's file: the new file
+//!    contains the added entities and the extents of the list ([`strata_format::editing`]).
+//! 3. Any other list, and one of which little would stay, is written in full. The engine's threads read it unit by unit,
+//!    and edit each unit as a block of lines. Another thread spools the blocks, at most two blocks behind, so that memory
+//!    is bounded.
+//! 4. Then the file is saved like any other ([`Datasets::save_alternate`]).
 
 use std::collections::HashMap;
 use std::collections::btree_map::IntoIter;
@@ -39,30 +39,31 @@ use crate::{BodyRoom, RefreshError, Weight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
-    /// A position of the list as it is, from 0.
+    /// A position of the list before the edits, from 0.
     pub position: u64,
     pub change: EntityChange,
 }
 
-/// What becomes of a position. Entities are canonical text.
+/// The change at a position. Entities are canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityChange {
     Set(Bytes),
     Remove,
-    /// These come before it, or at the end where it is the length of the list.
+    /// Inserts entities before the position, or at the end if the position is the length of the list.
     Insert(Vec<Bytes>),
 }
 
 const AHEAD: usize = 2;
 
 impl Datasets {
-    /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
-    /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::alternate_etag). `room` is
-    /// that of the edits' memory. Dropping it cancels nothing.
+    /// Edits the alternate of a version of the owner's dataset, or creates it from the version: all edits, or none. `etag`
+    /// must be the version's [`alternate_etag`](crate::alternate_etag). `room` is the reservation of the edits' memory.
+    /// Dropping the future cancels nothing.
     pub async fn edit_alternate(
         self: &Arc<Self>,
         owner: &User,
-        (dataset, version): (DatasetId, VersionNumber),
+        dataset: DatasetId,
+        version: VersionNumber,
         etag: &str,
         edits: Vec<EntityEdit>,
         room: Option<BodyRoom>,
@@ -72,16 +73,17 @@ impl Datasets {
         fitting(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
         let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
         let slots = laid_out(edits, list.entity_count)?;
-        let (datasets, owner) = (self.clone(), owner.id);
+        let datasets = self.clone();
+        let owner = owner.id;
         let editing = async move {
             let _room = room;
             let writing = datasets.edited(owner, &current, &list, slots);
-            Ok(datasets.save_file(owner, (dataset, version), writing, Some(base)).await)
+            Ok(datasets.save_file(owner, dataset, version, writing, Some(base)).await)
         };
         self.refreshes.tasks.run(editing).await?
     }
 
-    /// The list with the edits made, in a file.
+    /// Writes the file of the edited list.
     async fn edited(
         &self,
         owner: UserId,
@@ -93,7 +95,7 @@ impl Datasets {
         let reader = self.refreshes.files.open(list).await?;
         let base = editing::base_of(&reader, &list.path, list.size_bytes);
         let slots = Arc::new(slots);
-        // What else the list refers to may be swept.
+        // A sweep can remove any other base.
         if base.path == current.version.file.path {
             let file = self.beside(owner, &reader, base, &slots, &current.index, &permit).await?;
             if let Some(file) = file {
@@ -105,7 +107,7 @@ impl Datasets {
         self.write_alternate(entities, current.index.clone()).await
     }
 
-    /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
+    /// Writes a file of the edited list that refers to its base; `None` if the list should be written in full.
     async fn beside(
         &self,
         owner: UserId,
@@ -116,7 +118,9 @@ impl Datasets {
         permit: &RefreshPermit,
     ) -> Result<Option<WrittenFile>, RefreshError> {
         let engine = self.engine.with_priority(Weight::Heavy.priority());
-        let (list, slots, index) = (reader.clone(), slots.clone(), index.clone());
+        let list = reader.clone();
+        let slots = slots.clone();
+        let index = index.clone();
         let planning = engine.spawn(async move {
             let limits = EditLimits::default();
             let plan = editing::plan(&list, base, &slots, &index, &limits, ROW_GROUP_ROWS).await?;
@@ -129,7 +133,8 @@ impl Datasets {
             Ok::<_, StorageError>(Some((plan, told)))
         });
         let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
-        let (mut spool, EditPlan { own, list, .. }) = (self.refreshes.ingest.spool(owner)?, plan);
+        let EditPlan { own, list, .. } = plan;
+        let mut spool = self.refreshes.ingest.spool(owner)?;
         let spooling = on_thread("edit", move || {
             let mut lines = Vec::new();
             for document in own {
@@ -156,7 +161,8 @@ impl Datasets {
     ) -> Result<PushedEntities, RefreshError> {
         let (blocks, mut received) = mpsc::channel(AHEAD);
         let reading = self.engine.with_priority(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
-        let (mut spool, held) = (self.refreshes.ingest.spool(owner)?, permit.clone());
+        let mut spool = self.refreshes.ingest.spool(owner)?;
+        let held = permit.clone();
         let spooling = on_thread("edit", move || {
             let _permit = held;
             let mut work = Work::default();
@@ -168,13 +174,13 @@ impl Datasets {
                     }
                     Some(Block::End) => return Ok(spool.finish()?),
                     Some(Block::Failed(error)) => return Err(RefreshError::from(error)),
-                    // Whoever read has failed, or nobody waits any more.
+                    // Reading failed, or was cancelled.
                     None => return Err(RefreshError::Stopping),
                 }
             }
         });
         let (read, spooled) = tokio::join!(reading, spooling);
-        // What the spool lacks where the reading panicked is the reading's to tell.
+        // If reading panicked, the spool is incomplete.
         read.map_err(|_| RefreshError::Worker)?;
         Ok(PushedEntities { spooled: spooled??, permit })
     }
@@ -183,7 +189,7 @@ impl Datasets {
 enum Block {
     /// Entities, each followed by a line feed.
     Lines(Vec<u8>),
-    /// That there are no more. Without it the list is not whole.
+    /// The end of the list. Without it the list is incomplete.
     End,
     Failed(StorageError),
 }
@@ -199,7 +205,7 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
         let read = documents::for_each(&reader, &all, &unit, each).await;
         let is_last = read.is_err();
         let block = read.map_or_else(Block::Failed, |_| Block::Lines(lines));
-        // A spool that has failed tells why.
+        // A failed spool reports its error.
         if blocks.send(block).await.is_err() || is_last {
             return;
         }
@@ -211,14 +217,14 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
     }
 }
 
-/// A list that passes, and the edits that are made in it.
+/// Merges edits into the entities of a list.
 struct Merge {
     slots: IntoIter<u64, Slot>,
     next: Option<(u64, Slot)>,
     position: u64,
 }
 
-/// Refuses an entity that no other way of saving takes.
+/// Refuses entities that are too large.
 fn fitting(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError> {
     let is_larger = |entity: &Bytes| entity.len() as u64 > limit_bytes;
     let larger = edits.iter().position(|edit| match &edit.change {
@@ -229,10 +235,10 @@ fn fitting(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError>
     larger.map_or(Ok(()), |index| Err(AlternateError::Body(SourceError::edit_too_large(index, limit_bytes))))
 }
 
-/// Edits of a list of so many entities, by position.
+/// The edits of a list of `length` entities, by position.
 fn laid_out(edits: Vec<EntityEdit>, length: u64) -> Result<Slots, EditError> {
     let mut slots = Slots::new();
-    // Which edit changes the entity there.
+    // The index of the edit that sets or removes the entity at a position.
     let mut changed_by: HashMap<u64, usize> = HashMap::new();
     for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
         let wrong = |problem| Err(EditError { index, problem });
@@ -265,7 +271,7 @@ impl Merge {
         Merge { slots, next, position: 0 }
     }
 
-    /// Takes the next entity of the list, and appends what stands in its place.
+    /// Appends the next entity of the list, or its replacement.
     fn document(&mut self, document: &[u8], lines: &mut Vec<u8>) {
         let slot = self.next.take_if(|(position, _)| *position == self.position);
         self.position += 1;
@@ -279,7 +285,7 @@ impl Merge {
         }
     }
 
-    /// Appends what comes behind the last entity.
+    /// Appends the entities after the last one.
     fn end(self, lines: &mut Vec<u8>) {
         let last = self.next.into_iter().chain(self.slots);
         last.flat_map(|(_, slot)| slot.inserts).for_each(|entity| append(&entity, lines));

@@ -1,9 +1,8 @@
-//! Alternates: a second entity list that a version may have, saved and deleted as a whole.
+//! Alternates: second entity lists of versions, saved and deleted as a whole.
 //!
-//! An alternate is a file of its own; one that was edited refers to the version's file, too, for the entities that no
-//! edit touched ([`strata_format::editing`]). A save writes it where nobody looks, then one transaction of the catalog
-//! makes it the version's: every read sees the one before or the one after. The file of an alternate that was replaced
-//! or deleted stays for the reads that began before, and goes with a sweep.
+//! An alternate is a separate file. An edited one refers to the version's file for unchanged entities
+//! ([`strata_format::editing`]). A save writes the file, and then replaces the alternate in one transaction of the
+//! catalog, so that every read sees the old or the new one. A later sweep removes replaced and deleted files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::dataset::Datasets;
 use crate::refresh::version_file::WrittenFile;
 use crate::{ManageError, Overloaded, PushedEntities, RefreshError};
 
-/// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
+/// The alternate was not saved. The version is unchanged, unless the catalog failed during the commit.
 #[derive(Debug, thiserror::Error)]
 pub enum AlternateError {
     #[error(transparent)]
@@ -53,7 +52,7 @@ pub enum EditProblem {
 }
 
 impl EditProblem {
-    /// The text for the caller, in which the position is written in this way.
+    /// The text for the caller, with the position as the caller wrote it.
     pub fn text(&self, position: impl fmt::Display) -> String {
         let (length, inserts) = match self {
             EditProblem::PastEnd { length, inserts, .. } => (length, *inserts),
@@ -100,7 +99,7 @@ impl From<RefreshError> for AlternateError {
     }
 }
 
-/// The etag of a version and its alternate, in quotes: another one after each save, and after a deletion.
+/// The etag of a version and its alternate, in quotes. It changes with each save and deletion.
 pub fn alternate_etag(version: &Version) -> String {
     let base = AlternateBase::of(version);
     let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
@@ -114,9 +113,9 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// That the version is as it is now.
+    /// The base of a change, if the etag is current.
     pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
-        // The quotes may have been lost on the way.
+        // Clients can omit the quotes.
         match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(AlternateBase::of(&self.version)),
             false => Err(ManageError::Stale),
@@ -137,10 +136,9 @@ impl Datasets {
         Ok(Current { version, index })
     }
 
-    /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
-    /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
-    /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is
-    /// also the error if another save or delete came first.
+    /// Saves the alternate of a version of the owner's dataset, if the version's [`alternate_etag`] is `expected` or
+    /// nothing is expected. Dropping the future cancels nothing. A missing dataset or version and a stale etag are
+    /// refused before anything is written. [`ManageError::Stale`] if another save or delete was faster.
     pub async fn save_alternate(
         self: &Arc<Self>,
         owner: &User,
@@ -151,15 +149,15 @@ impl Datasets {
     ) -> Result<VersionRecord, AlternateError> {
         let current = self.current_version(owner, dataset, version).await?;
         let base = expected.map(|etag| current.base(etag)).transpose()?;
-        let (datasets, owner) = (self.clone(), owner.id);
+        let datasets = self.clone();
+        let owner = owner.id;
         let saving = async move {
             let writing = datasets.write_alternate(entities, current.index);
-            Ok(datasets.save_file(owner, (dataset, version), writing, base).await)
+            Ok(datasets.save_file(owner, dataset, version, writing, base).await)
         };
         self.refreshes.tasks.run(saving).await?
     }
 
-    /// Writes entities as a file that no record names yet.
     pub(super) async fn write_alternate(
         &self,
         PushedEntities { spooled, permit }: PushedEntities,
@@ -168,11 +166,12 @@ impl Datasets {
         self.refreshes.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
     }
 
-    /// Makes a file, once it is written, the alternate of a version, if that is as `base` says.
+    /// Waits for a file, and saves it as the alternate of a version, if `base` is current.
     pub(super) async fn save_file(
         &self,
         owner: UserId,
-        (dataset, version): (DatasetId, VersionNumber),
+        dataset: DatasetId,
+        version: VersionNumber,
         writing: impl Future<Output = Result<WrittenFile, RefreshError>>,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {

@@ -1,7 +1,7 @@
-//! Clones: a new dataset that begins with another's latest version and its alternate.
+//! Clones: new datasets that begin with the latest version of another dataset, and its alternate.
 //!
-//! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A
-//! file goes only when neither names it any more.
+//! The clone shares the files, which never change. They are not copied, but read once, so that damage does not spread. A
+//! sweep removes a file only if no dataset names it.
 
 use strata_catalog::AlternateBase;
 use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
@@ -14,10 +14,9 @@ use crate::dataset::{Datasets, OwnedDataset};
 use crate::manage::ManageError;
 
 impl Datasets {
-    /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
-    /// own, with its alternate. The clone of a private dataset is private, with a key of its own.
-    /// [`ManageError::CloneNotFound`] also for another's private dataset. Refusals of the request come before a file is
-    /// read.
+    /// Creates a dataset whose version 1 is the latest version of a public dataset, or of one of the user's datasets,
+    /// with its alternate. The clone of a private dataset is private, with a new key.
+    /// [`ManageError::CloneNotFound`] also for another user's private dataset. Checks the request before reading files.
     pub async fn clone_dataset(
         &self,
         user: &User,
@@ -29,7 +28,7 @@ impl Datasets {
             owner: user.id,
             name,
             private_key: Secret::private_key(rand::random()),
-            // It counts from when the owner gives the clone a source.
+            // The schedule takes effect when the clone gets a source.
             schedule: Some(DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
@@ -42,7 +41,7 @@ impl Datasets {
         self.with_attempts(dataset).await
     }
 
-    /// Reads the files that a clone would share, holding a permit of the user's: damage is not to spread.
+    /// Reads the files that a clone would share, with a permit of the user.
     async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
         let _permit = self.refreshes.ingest.permit(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {

@@ -1,12 +1,11 @@
-//! What two versions of a dataset differ in.
+//! Diffs: the differences between two versions of a dataset.
 //!
-//! Steps: look both versions up; compare their files, which is heavy work and is done once for all who ask for the same
-//! pair of files at the same time; write the records of a page from the documents, at the pace of the reader.
+//! Steps: look both versions up; compare their files, which is heavy work and done once for concurrent requests for the
+//! same files; write the records of a page from the documents, at the pace of the reader.
 //!
-//! What files differ in never changes, so it is kept: a list of positions, of 16 bytes for each change. While it is
-//! found out it is accounted to the memory of queries. What is kept is not, so that it takes nothing from them: it has
-//! `cache.diff_bytes`, and as much again for what had to go from the cache while answers are still sent of it. Where
-//! there is no room in that, it stays accounted to queries until its last answer is sent, and is not kept.
+//! The differences between two files never change, so they are cached as lists of positions, of 16 bytes for each change.
+//! A new diff is charged to the memory of queries. A cached diff is charged to `cache.diff_bytes`, and to as much again
+//! after its eviction while responses still use it. A diff that exceeds this is not cached, and stays charged to queries.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
@@ -38,13 +37,13 @@ use crate::read::single_flight::SingleFlight;
 use crate::read::stream::{EXPANSION, Paced};
 use crate::{Answer, AnswerBody, ManageError, Principal, ReadError, Reads, locked};
 
-/// What a diff takes in the cache besides its changes.
+/// The size of a cached diff without its changes.
 const OVERHEAD_BYTES: usize = 1 << 10;
 
-/// About what a record has besides entities.
+/// The approximate size of a record without its entities.
 const RECORD_BYTES: u64 = 100;
 
-/// The unit in which room is counted, so that any capacity fits a semaphore.
+/// The bytes of a semaphore permit, so that any capacity fits a semaphore.
 const PERMIT_BYTES: u64 = 1 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +59,7 @@ pub enum DiffError {
 pub struct DiffSides {
     pub v1: VersionSelector,
     pub v2: VersionSelector,
-    /// Whether the alternate of v2 stands for v2.
+    /// Whether the alternate of v2 is compared instead of v2.
     pub alt: bool,
 }
 
@@ -102,17 +101,17 @@ impl DiffForm {
     }
 }
 
-/// What two versions of a dataset differ in. Clones share it.
+/// The differences between two versions. Clones share them.
 #[derive(Clone)]
 pub struct VersionDiff {
     pub dataset: Dataset,
     /// v1 and v2.
     pub versions: [VersionNumber; 2],
-    /// Whether the alternate of v2 stands for v2.
+    /// Whether the alternate of v2 is compared instead of v2.
     pub alt: bool,
     capacity: Capacity,
     readers: [VersionReader; 2],
-    diff: Held,
+    diff: SharedDiff,
 }
 
 impl VersionDiff {
@@ -134,18 +133,23 @@ impl VersionDiff {
         self.diff.page_count(page)
     }
 
-    /// A page in this form, written on the engine's threads at the pace of the reader; dropping the stream stops that.
+    /// A page, written on the engine's threads at the pace of the reader. Dropping the stream stops the work.
     pub fn stream(&self, page: &DiffPage, form: DiffForm) -> BoxStream<'static, Result<Bytes, ReadError>> {
-        let (diff, page) = (self.clone(), *page);
+        let diff = self.clone();
+        let page = *page;
         let body = async move { Ok(diff.body(&page, form).await?.into_stream()) };
         body.try_flatten_stream().boxed()
     }
 
-    /// A page as an answer, compressed as `coding` says if that is worth it.
+    /// A page as a response, compressed with `coding` if that is worthwhile.
     pub async fn answer(&self, page: &DiffPage, form: DiffForm, coding: ContentCoding) -> Result<Answer, ReadError> {
-        let (total, content_type) = (self.page_count(page), form.content_type());
-        let body = self.body(page, form).await?;
-        let plain = Answer { total, matches: None, content_type, coding: ContentCoding::Identity, body };
+        let plain = Answer {
+            total: self.page_count(page),
+            matches: None,
+            content_type: form.content_type(),
+            coding: ContentCoding::Identity,
+            body: self.body(page, form).await?,
+        };
         compress(&self.capacity, plain, coding).await
     }
 
@@ -157,7 +161,8 @@ impl VersionDiff {
         let foreseen = mean_bytes.saturating_mul(selected);
         if let (true, Some(room)) = (foreseen <= UNIT_BYTES, admission.whole(foreseen)) {
             let changes: Vec<Change> = self.diff.changes(page).collect();
-            let (readers, mut body) = (self.readers.clone(), begin.clone());
+            let readers = self.readers.clone();
+            let mut body = begin.clone();
             let work = async move {
                 if write(&readers, &changes, form, true, WHOLE_BODY_BYTES, &mut body).await? < changes.len() {
                     return Ok(None);
@@ -166,25 +171,28 @@ impl VersionDiff {
                 Ok::<_, ReadError>(Some(body))
             };
             let body = self.capacity.engine.spawn(work).await.map_err(QueryError::from)??;
-            // Where the entities are much larger than the mean, the records are streamed after all.
+            // If the entities are much larger than the mean, the records are streamed.
             if let Some(body) = body {
                 metrics().sent_rows.increment(selected);
                 return Ok(AnswerBody::Whole(self.capacity.whole_body(body, room)?));
             }
         }
         let place = admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
-        let (readers, diff) = (self.readers.clone(), self.diff.clone());
+        let readers = self.readers.clone();
+        let diff = self.diff.clone();
         let mut cursor = diff.cursor(page);
-        // With the first records, so that a version that cannot be read at all is still an error.
+        // Sent with the first records, so that an unreadable version is still an error.
         let mut begin = Some(begin);
-        // What units that ended early have left, by its first place.
+        // The remaining changes of units that ended early, by their first position.
         let left: Arc<Mutex<HashMap<u64, Vec<Change>>>> = Arc::default();
         let encode = move |unit: Unit, most_bytes: u64| {
             let most = usize::try_from(unit.places.end - unit.places.start).unwrap_or(usize::MAX);
             let again = locked(&left).remove(&unit.places.start);
             let changes: Vec<Change> =
                 again.unwrap_or_else(|| std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect());
-            let (readers, left, begin) = (readers.clone(), left.clone(), begin.take());
+            let readers = readers.clone();
+            let left = left.clone();
+            let begin = begin.take();
             async move {
                 let first = begin.is_some();
                 let mut bytes = begin.unwrap_or_default();
@@ -221,7 +229,7 @@ fn mean_bytes(reader: &VersionReader) -> u64 {
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
 
-/// Appends records until they are all, or more than `most_bytes`; `first` if none stands before. Returns how many.
+/// Appends at most `most_bytes` of records, and returns their number. `first` is whether no record precedes them.
 async fn write(
     readers: &[VersionReader; 2],
     changes: &[Change],
@@ -244,9 +252,9 @@ pub struct Diffs {
 }
 
 impl Diffs {
-    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Without an owner it
-    /// is for the operator, and the dataset may be anybody's. Costs nothing but look-ups where the pair is kept, or the
-    /// entities are the same. Dropping the future stops the work, unless others wait for the same.
+    /// Compares two versions of the owner's dataset, or of any dataset if there is no owner, also if it is frozen. Costs
+    /// only look-ups if the diff is cached or the entities are the same. Dropping the future stops the work, unless
+    /// other requests wait for it.
     pub async fn compare(
         &self,
         owner: Option<&User>,
@@ -278,7 +286,7 @@ impl Diffs {
         let files = [first, second];
         let readers = [self.reader_of(&files[0]).await?, self.reader_of(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
-            true => Held::new(Diff::none(readers[0].entity_count()), None),
+            true => SharedDiff::new(Diff::none(readers[0].entity_count()), None),
             false => self.compare_files(&capacity, &files, &readers).await?,
         };
         Ok(VersionDiff { capacity, dataset, versions, alt, readers, diff })
@@ -293,13 +301,13 @@ impl Diffs {
         Ok(VersionReader::open_recorded(&self.reads.store, file, &self.reads.cache).await?)
     }
 
-    /// What two files differ in, from the cache or from who compares them now.
+    /// The diff of two files, from the cache or from a running comparison.
     async fn compare_files(
         &self,
         capacity: &Capacity,
         files: &[VersionFile; 2],
         readers: &[VersionReader; 2],
-    ) -> Result<Held, ReadError> {
+    ) -> Result<SharedDiff, ReadError> {
         let key = [files[0].id, files[1].id];
         let kept = self.diffs.kept.get(&key).await;
         let found = if kept.is_some() { "hit" } else { "miss" };
@@ -312,7 +320,7 @@ impl Diffs {
             let capacity = capacity.clone();
             let [v1, v2] = readers.clone();
             async move {
-                // It may have come since the look-up.
+                // Another request can have cached it since the look-up.
                 if let Some(kept) = diffs.kept.get(&key).await {
                     return Ok(kept);
                 }
@@ -330,12 +338,12 @@ impl Diffs {
 
 type Key = [FileId; 2];
 
-/// Diffs of at most so many bytes; none keeps nothing.
+/// The cached diffs. A capacity of 0 disables the cache.
 pub(crate) struct DiffCache {
-    kept: Cache<Key, Held, foldhash::fast::RandomState>,
-    single_flight: SingleFlight<Key, Held>,
+    kept: Cache<Key, SharedDiff, foldhash::fast::RandomState>,
+    single_flight: SingleFlight<Key, SharedDiff>,
     capacity_bytes: u64,
-    /// For all that is not accounted to queries.
+    /// For the diffs that are not charged to queries.
     room: Arc<Semaphore>,
 }
 
@@ -343,27 +351,27 @@ impl DiffCache {
     pub(crate) fn new(capacity_bytes: u64) -> DiffCache {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
-            // Whoever has asked for a new one is about to ask for its next page.
+            // The client of a new diff is about to request its next page.
             .eviction_policy(EvictionPolicy::lru())
-            .weigher(|_, held: &Held| u32::try_from(weight_bytes(held)).unwrap_or(u32::MAX))
+            .weigher(|_, held: &SharedDiff| u32::try_from(weight_bytes(held)).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        // For what is in the cache, and what was.
+        // For cached diffs and for evicted ones.
         let permits = usize::try_from(capacity_bytes / PERMIT_BYTES).unwrap_or(usize::MAX).saturating_mul(2);
         let room = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         DiffCache { kept, single_flight: SingleFlight::default(), capacity_bytes, room }
     }
 
-    async fn keep(&self, key: Key, diff: Diff) -> Held {
+    async fn keep(&self, key: Key, diff: Diff) -> SharedDiff {
         let size_bytes = weight_bytes(&diff) as u64;
         let permits = u32::try_from(size_bytes.div_ceil(PERMIT_BYTES)).ok();
         let permits = permits.filter(|_| size_bytes <= self.capacity_bytes);
         let room = permits.and_then(|permits| self.room.clone().try_acquire_many_owned(permits).ok());
         if room.is_none() {
-            return Held::new(diff, None);
+            return SharedDiff::new(diff, None);
         }
-        let held = Held::new(diff.unaccounted(), room);
+        let held = SharedDiff::new(diff.unaccounted(), room);
         self.kept.insert(key, held.clone()).await;
-        // What has to go for it goes at once, and gives its room back.
+        // Evicts at once, so that the evicted diffs return their permits.
         self.kept.run_pending_tasks().await;
         held
     }
@@ -373,17 +381,17 @@ fn weight_bytes(diff: &Diff) -> usize {
     diff.memory_bytes() + OVERHEAD_BYTES
 }
 
-/// A diff, and the room that it has unless it is accounted to queries. Clones share it.
+/// A diff, and its permits unless it is charged to queries. Clones share it.
 #[derive(Clone)]
-struct Held(Arc<(Diff, Option<OwnedSemaphorePermit>)>);
+struct SharedDiff(Arc<(Diff, Option<OwnedSemaphorePermit>)>);
 
-impl Held {
-    fn new(diff: Diff, room: Option<OwnedSemaphorePermit>) -> Held {
-        Held(Arc::new((diff, room)))
+impl SharedDiff {
+    fn new(diff: Diff, room: Option<OwnedSemaphorePermit>) -> SharedDiff {
+        SharedDiff(Arc::new((diff, room)))
     }
 }
 
-impl Deref for Held {
+impl Deref for SharedDiff {
     type Target = Diff;
 
     fn deref(&self) -> &Diff {
@@ -400,13 +408,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_and_what_is_still_used_is_bounded() {
+    async fn cached_and_used_diffs_are_bounded() {
         let diffs = DiffCache::new(10 * OVERHEAD_BYTES as u64);
         let mut used = Vec::new();
         for number in 0..30 {
             used.push(diffs.keep(key(number), Diff::none(number)).await);
         }
-        // As much as the cache takes, and as much again of what had to go; the others stay accounted to queries.
+        // The cached diffs and as many evicted ones have permits; the others stay charged to queries.
         let with_room: Vec<bool> = used.iter().map(|held| held.0.1.is_some()).collect();
         assert_eq!(with_room, (0..30).map(|number| number < 20).collect::<Vec<_>>());
         for number in 0..30 {
@@ -415,7 +423,7 @@ mod tests {
         }
         drop(used);
         for _ in 0..10_000 {
-            // The cache lets go of what it had a while later, when it is used.
+            // The cache drops evicted entries when it is used later.
             diffs.kept.run_pending_tasks().await;
             diffs.kept.get(&key(100)).await;
         }
@@ -424,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_kept_where_nothing_may_be() {
+    async fn zero_capacity_caches_nothing() {
         let diffs = DiffCache::new(0);
         let held = diffs.keep(key(1), Diff::none(7)).await;
         assert_eq!((held.total_v1, held.0.1.is_some()), (7, false));

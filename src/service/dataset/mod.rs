@@ -1,4 +1,4 @@
-//! An owner's datasets: making and changing them, and the states of their versions.
+//! The datasets of owners: creates and changes them, and the states of their versions.
 
 pub(crate) mod agent_edits;
 pub(crate) mod alternate_edits;
@@ -32,7 +32,7 @@ pub struct OwnedDataset {
     pub last_attempts: Vec<Attempt>,
 }
 
-/// What a dataset becomes, with a key for the case that it was public.
+/// The visibility, with a key in case the dataset was public.
 pub fn visibility(private: bool) -> Visibility {
     match private {
         true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
@@ -52,23 +52,23 @@ pub struct Datasets {
 }
 
 impl Datasets {
-    /// The datasets of all owners with ids greater than `after`, by id, at most `limit`: for who operates the service.
+    /// The datasets of all owners with ids greater than `after`, by id, at most `limit`, for the operator.
     pub async fn all(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, ManageError> {
         Ok(self.catalog.datasets(after, limit).await?)
     }
 
-    /// The size of the file of a dataset's active version; `None` where there is none, or its record is damaged.
+    /// The size of the active version's file; `None` if there is no active version, or its record is damaged.
     pub async fn active_file_bytes(&self, dataset: &Dataset) -> Result<Option<u64>, ManageError> {
         let Some(number) = dataset.active_version() else { return Ok(None) };
         match self.catalog.version(dataset.id, number).await {
             Ok(record) => Ok(Some(record.version.file.size_bytes)),
-            // Whoever looks for what is damaged wants the rest of the list.
+            // The rest of the list helps to find the damage.
             Err(CatalogError::Unverified { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
+    /// Creates a dataset. By default it is public, pushed by its owner, and on the nightly schedule.
     pub async fn create(
         &self,
         owner: &User,
@@ -153,12 +153,12 @@ impl Datasets {
 
     /// A dataset with its versions and its last attempts, as of one moment.
     pub async fn view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
-        // First: the time that its versions take would tell others that it is there.
+        // First, because the time of the query would show others that the dataset exists.
         self.catalog.owned_dataset(owner.id, id).await?;
         self.catalog.dataset_view(id).await?.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// A dataset that is public, frozen or not, or the user's. One look-up in the client's turn, also for none.
+    /// A dataset that is public, frozen or not, or the user's, with one look-up in the client's turn.
     pub async fn visible(
         &self,
         user: Option<&User>,
@@ -186,7 +186,7 @@ impl Datasets {
         Ok((!view.dataset.is_private()).then_some(view))
     }
 
-    /// The newest attempts to refresh a dataset, those before one, at most `limit`.
+    /// The newest attempts to refresh a dataset that are older than `before`, at most `limit`.
     pub async fn attempts(
         &self,
         owner: &User,
@@ -198,7 +198,7 @@ impl Datasets {
         Ok(self.catalog.attempts(id, before, limit).await?)
     }
 
-    /// Replaces the key of a private dataset. The old one opens nothing from then on.
+    /// Replaces the key of a private dataset. The old key stops working immediately.
     pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let new_key = Secret::private_key(rand::random());
         let rotated = self.change(owner, id, self.catalog.rotate_key(id, &new_key)).await;
@@ -208,13 +208,13 @@ impl Datasets {
         })
     }
 
-    /// Replaces the token of the ping URL. The old URL finds nothing from then on.
+    /// Replaces the token of the ping URL. The old URL stops working immediately.
     pub async fn rotate_ping(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let new_token = Secret::ping_token(rand::random());
         self.change(owner, id, self.catalog.rotate_ping_token(id, &new_token)).await
     }
 
-    /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
+    /// Pins the active version, and freezes the dataset if `freeze`.
     pub async fn rollback(
         &self,
         owner: &User,
@@ -228,12 +228,12 @@ impl Datasets {
         self.with_attempts(dataset).await
     }
 
-    /// Lets active follow the newest version again.
+    /// Makes the active version follow the newest version again.
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         self.change(owner, id, self.catalog.unpin(id)).await
     }
 
-    /// Lets the dataset be refreshed and read again. A pin stays.
+    /// Allows refreshes and reads of the dataset again. A pin stays.
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
@@ -245,7 +245,7 @@ impl Datasets {
             Some(query) if query.chars().nth(LISTINGS_QUERY_CHARACTERS).is_some() => {
                 invalid(format!("it is longer than {LISTINGS_QUERY_CHARACTERS} characters"))
             }
-            // No name has one, and PostgreSQL takes none.
+            // No name contains one, and PostgreSQL rejects it.
             Some(query) if query.contains('\0') => invalid("it must not contain the character U+0000".to_owned()),
             _ => Ok(()),
         }
@@ -281,7 +281,7 @@ impl Datasets {
         Ok(OwnedDataset { dataset, last_attempts })
     }
 
-    /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
+    /// Checks settings independently of the dataset, and looks up the host name of the source.
     async fn check_settings(&self, owner: &User, settings: &DatasetChange) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
         let description = settings.description.as_ref().and_then(Option::as_deref);

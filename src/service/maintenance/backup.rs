@@ -1,14 +1,14 @@
-//! The backup: a directory that `strata serve --data` opens and answers the same from.
+//! Backups: directories that `strata serve --data` can serve.
 //!
-//! 1. The directory, new or empty, gets a mark that it is not complete ([`INCOMPLETE`]); a service refuses to open it.
+//! 1. The directory, new or empty, is marked as incomplete ([`INCOMPLETE`]); services refuse to open it.
 //! 2. All files are held. The catalog is copied as of one moment, under a name that nothing opens.
-//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record. The copy of
-//!    the catalog is checked itself.
-//! 4. The catalog gets its name, and the mark goes. Each step is on the disk before the next.
+//! 3. Every file that the copy names is linked or copied, read in full, and compared with its record. The copy of the
+//!    catalog is checked, too.
+//! 4. The catalog gets its name, and the mark is removed. Each step is on the disk before the next one begins.
 //!
-//! Files never change, so a link is as good as a copy on the same file system; `copy` makes copies all the same.
+//! Files never change, so links are enough on the same file system, but [`BackupFiles::Copied`] copies them.
 //!
-//! A file that is damaged ends a backup, or is told of ([`OnDamage`]). A missing file that no version needs is neither.
+//! A damaged file ends the backup or is reported ([`OnDamage`]), unless the file is missing and no version needs it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::pin::pin;
 
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
+use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
 use strata_catalog::{Catalog, CatalogError, ListedFile};
 use strata_config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
@@ -28,41 +29,46 @@ use tokio::io::AsyncWriteExt;
 use crate::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
 use crate::maintenance::{Maintenance, recorded_files};
 
-/// The file that marks a data directory which is a backup that was not finished.
+/// The file that marks an incomplete backup.
 pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 
 const INCOMPLETE_TEXT: &str = "This backup is in progress or was interrupted. It is incomplete and cannot be used.\n";
 
 const PARTIAL_CATALOG: &str = "catalog.partial";
 
-/// Most versions that are named with a file.
-const NAMED: u32 = 5;
+/// The size of a part of an upload.
+const PART_BYTES: usize = 8 << 20;
+
+const MAX_CONCURRENT_PARTS: usize = 3;
+
+/// The maximum number of versions in the error about a file.
+const MAX_NAMED: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupFiles {
-    /// As hard links where the store is a directory on the same file system, else as copies.
+    /// Hard links if the store is a directory on the same file system, otherwise copies.
     LinkedWherePossible,
     Copied,
 }
 
-/// What a backup or a restore does about a version file that is damaged or missing.
+/// What a backup or a restore does if a version file is damaged or missing.
 pub enum OnDamage<'a> {
     End,
-    /// It tells of the file and goes on. A damaged file is taken as it is.
+    /// Reports the file, and continues. Damaged files are copied, too.
     GoOn(&'a mut (dyn FnMut(&Finding) + Send)),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackedUp {
-    /// Files in it that were verified.
+    /// Verified files.
     pub files: u64,
     pub bytes: u64,
     pub linked: u64,
-    /// Files besides that are damaged or missing.
+    /// Other files, which are damaged or missing.
     pub damaged: u64,
 }
 
-/// No backup was made. What there is of it is marked as not complete, and can be deleted.
+/// The backup failed. The directory is marked as incomplete, and can be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error("{} is not empty; choose a new or empty directory", .0.display())]
@@ -99,7 +105,7 @@ pub struct UnusableFile {
 
 impl Maintenance {
     /// Copies the catalog, as of one moment, and all files that it names into a new or empty directory, while others
-    /// read and write. `tell` learns the files done so far. On an error the directory stays marked as not complete.
+    /// read and write. Reports the finished files to `tell`.
     pub async fn backup(
         &self,
         directory: &Path,
@@ -116,7 +122,8 @@ impl Maintenance {
         begin(directory, &mark).await?;
         let backed_up =
             self.holding_files(async |_| self.back_up_held(directory, files, &mut damaged, tell).await).await?;
-        let (partial, catalog) = (directory.join(PARTIAL_CATALOG), directory.join(CATALOG_FILE));
+        let partial = directory.join(PARTIAL_CATALOG);
+        let catalog = directory.join(CATALOG_FILE);
         let finish = async {
             tokio::fs::rename(&partial, &catalog).await?;
             sync(directory).await?;
@@ -138,7 +145,7 @@ impl Maintenance {
         self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
         let backed_up = match self.back_up_files(&copy, directory, files, damaged, tell).await {
-            // Damage goes along with a copy, and a backup is for the day of damage.
+            // A copy contains the damage of its original.
             Ok(backed_up) => match first_damage(&copy).await {
                 Ok(None) => Ok(backed_up),
                 Ok(Some(reason)) => Err(BackupError::Damaged { reason }),
@@ -146,7 +153,7 @@ impl Maintenance {
             },
             failed => failed,
         };
-        // Whole, without a log beside it, before it is renamed.
+        // Closed, it has no log next to it, and can be renamed.
         copy.close().await;
         backed_up
     }
@@ -180,7 +187,7 @@ impl Maintenance {
             }
             tell(&backed_up);
         }
-        // The backup is of this catalog.
+        // The store of the backup belongs to this catalog.
         target.give_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
         for directory in [versions.as_path(), root.as_path(), directory] {
             sync(directory).await.map_err(failed)?;
@@ -188,37 +195,40 @@ impl Maintenance {
         Ok(backed_up)
     }
 
-    /// Brings one file into the backup and verifies it there; tells whether it is a link.
+    /// Copies or links a file, and verifies it. Returns whether it is a link.
     async fn back_up_file(&self, file: &VersionFile, target: &Store, files: BackupFiles) -> Result<bool, FileFailure> {
         let path = ObjectPath::from(file.path.as_str());
-        let to = target.file_of(&path).ok_or_else(|| io::Error::other("the backup's store is not a directory"))?;
-        if let Some(parent) = to.parent() {
-            tokio::fs::create_dir_all(parent).await?;
-        }
-        let linked = match (files, self.store.file_of(&path)) {
-            (BackupFiles::LinkedWherePossible, Some(from)) => tokio::fs::hard_link(from, &to).await.is_ok(),
+        let linked = match (files, self.store.file_of(&path), target.file_of(&path)) {
+            (BackupFiles::LinkedWherePossible, Some(from), Some(to)) => tokio::fs::hard_link(from, to).await.is_ok(),
             _ => false,
         };
-        if !linked && let Err(failure) = self.copy_file(&path, &to).await {
-            // A part of a file is none.
-            let _ = tokio::fs::remove_file(&to).await;
-            return Err(failure);
+        if !linked {
+            copy_file(&path, &self.store, target).await?;
         }
         inspect(target, file, CheckDepth::Everything).await?;
         Ok(linked)
     }
+}
 
-    async fn copy_file(&self, path: &ObjectPath, to: &Path) -> Result<(), FileFailure> {
-        self.store.check_regular(path).await?;
-        let mut parts = self.store.objects().get(path).await.map_err(StorageError::from)?.into_stream();
-        let mut file = tokio::fs::File::create_new(to).await?;
-        while let Some(part) = parts.try_next().await.map_err(StorageError::from)? {
-            file.write_all(&part).await?;
+/// Copies a file from one store to another, durably.
+pub(super) async fn copy_file(path: &ObjectPath, from: &Store, to: &Store) -> Result<(), FileFailure> {
+    from.check_regular(path).await?;
+    let mut parts = from.objects().get(path).await.map_err(StorageError::from)?.into_stream();
+    let writer = BufWriter::with_capacity(to.objects().clone(), path.clone(), PART_BYTES);
+    let mut writer = writer.with_max_concurrency(MAX_CONCURRENT_PARTS);
+    let written = async {
+        while let Some(part) = parts.try_next().await? {
+            writer.put(part).await?;
         }
-        file.flush().await?;
-        file.sync_all().await?;
-        Ok(())
+        Ok::<_, object_store::Error>(())
+    };
+    if let Err(error) = written.await {
+        // If this fails, the store's own rule removes the parts.
+        let _ = writer.abort().await;
+        return Err(StorageError::from(error).into());
     }
+    writer.shutdown().await?;
+    Ok(to.persist(path).await?)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -231,8 +241,8 @@ pub(super) enum FileFailure {
     Damage(#[from] Damage),
 }
 
-/// Whether a file that could not be copied `from` a store may be passed over, and how many damaged files that makes:
-/// none if nobody needs what is missing. The error names the versions that need it, by the `copy` of the catalog.
+/// Decides about a file that could not be copied `from` a store. Returns the number of damaged files, which is 0 if no
+/// version in the `copy` of the catalog needs the missing file, or an error with the versions that need it.
 pub(super) async fn passed_over(
     copy: &Catalog,
     from: &Store,
@@ -240,8 +250,8 @@ pub(super) async fn passed_over(
     failure: FileFailure,
     on_damage: &mut OnDamage<'_>,
 ) -> Result<Result<u64, UnusableFile>, CatalogError> {
-    let versions = copy.references_to(file.id, NAMED).await?;
-    // Is it the file, or where it was copied to?
+    let versions = copy.references_to(file.id, MAX_NAMED).await?;
+    // The failure can also be one of the target.
     let damage = match inspect(from, file, CheckDepth::Everything).await {
         Ok(()) => None,
         Err(damage) => damage.lasting().ok(),
@@ -249,8 +259,8 @@ pub(super) async fn passed_over(
     Ok(match (damage, on_damage) {
         (Some(damage), _) if damage.is_loss_of_nobody(Some(&versions)) => Ok(0),
         (Some(damage), OnDamage::GoOn(tell)) => {
-            let (path, reason) = (file.path.clone(), damage.to_string());
-            tell(&Finding::Damaged { path, reason, versions: Some(versions) });
+            let reason = damage.to_string();
+            tell(&Finding::Damaged { path: file.path.clone(), reason, versions: Some(versions) });
             Ok(1)
         }
         _ => Err(UnusableFile {
@@ -267,20 +277,19 @@ pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, Catal
     Ok(first)
 }
 
-/// Whether a directory, which need not be there yet, lies in another one, or is that.
+/// Whether a directory, which need not exist, is another one, or is inside it.
 pub(super) fn is_inside(inner: &Path, outer: &Path) -> bool {
     let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
-    let there = inner.ancestors().find_map(|above| above.canonicalize().ok());
-    there.is_some_and(|there| there.starts_with(outer))
+    let existing = inner.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    existing.is_some_and(|existing| existing.starts_with(outer))
 }
 
-/// Makes the directory, or takes an empty one, and marks it.
+/// Creates the directory, or accepts an empty one, and marks it as incomplete.
 async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
-    // Its own entry, too: a backup that was made must be found.
     let new = directory.to_owned();
-    let made = tokio::task::spawn_blocking(move || durable::create_directory(&new)).await;
-    made.map_err(io::Error::other).flatten().map_err(failed)?;
+    let created = tokio::task::spawn_blocking(move || durable::create_directory(&new)).await;
+    created.map_err(io::Error::other).flatten().map_err(failed)?;
     let mut entries = tokio::fs::read_dir(directory).await.map_err(failed)?;
     if entries.next_entry().await.map_err(failed)?.is_some() {
         return Err(BackupError::NotEmpty(directory.to_owned()));
@@ -294,7 +303,7 @@ async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
     write.await.map_err(failed)
 }
 
-/// Waits until what was made, renamed or removed in a directory is on the disk.
+/// Waits until changes of the entries of a directory are on the disk.
 async fn sync(directory: &Path) -> io::Result<()> {
     tokio::fs::File::open(directory).await?.sync_all().await
 }

@@ -1,16 +1,15 @@
 //! Checks that catalog and store belong together. A store of another catalog, or without the files that the catalog
 //! names, is neither swept nor written.
 //!
-//! The catalog has an identity from its first opening, and the store holds it as the object [`IDENTITY`]:
+//! The catalog gets an identity when it is first opened. The store contains the identity as the object [`IDENTITY`]:
 //!
-//! 1. The catalog gets its identity, once.
-//! 2. A store that holds it is the catalog's. One that holds another one is not.
-//! 3. One that holds none is given it, if it has no version files, or only those that the catalog records or reserves:
-//!    a process that could not reach the store when it was opened writes its first file before. It is not, if it has
-//!    version files that the catalog does not know, or if it was given before and is gone.
-//! 4. The catalog records that a store was given it.
+//! 1. A store with the identity belongs to the catalog. A store with another identity does not.
+//! 2. A store without an identity gets it, if the store contains no version files, or only files that the catalog
+//!    records or reserves, because a process that could not reach the store when it was opened writes its first file
+//!    before. It does not get it if it contains other version files, or if a store had the identity before.
+//! 3. The catalog records that a store has the identity.
 //!
-//! Each step may be the last before a crash, and several processes may take them at once.
+//! A crash can follow each step, and several processes can run them at once.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ use strata_types::causes::Causes;
 
 use crate::maintenance::pages_of;
 
-/// Files that are looked up to tell whether a store without an identity is the catalog's.
+/// Files that are looked up to decide whether a store without an identity belongs to the catalog.
 const COMPARED: usize = 100;
 
-/// The answer of an S3 server to a missing bucket. The client's error has it only as text.
+/// The error of an S3 server for a missing bucket, which the client's error contains as text.
 const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 
 #[derive(Debug, thiserror::Error)]
@@ -39,13 +38,11 @@ pub enum BindingError {
          use an empty store"
     )]
     Other { store: String, catalog: String, found: String, expected: String },
-    /// The store holds version files and no identity, and the catalog knows none of them.
     #[error(
         "the store {store} belongs to another metadata database: none of its version files are in the metadata database \
          {catalog}; correct store.url or catalog.url, restore the metadata database from a backup, or use an empty store"
     )]
     Unnamed { store: String, catalog: String },
-    /// The catalog names files of a store that was given its identity, and this one was not.
     #[error(
         "the store {store} does not belong to the metadata database {catalog}: the store has no {IDENTITY}; mount the \
          correct store or change store.url; if you restored this store, write {expected} to its {IDENTITY}"
@@ -60,7 +57,7 @@ pub enum BindingError {
 }
 
 impl BindingError {
-    /// The same, or [`BindingError::NoBucket`] where that is what the store says.
+    /// The error, or [`BindingError::NoBucket`] if the bucket is missing.
     pub(crate) fn named(self, config: &Config) -> BindingError {
         match self {
             BindingError::Store(error) if format!("{error:?}").contains(NO_BUCKET) => {
@@ -85,26 +82,21 @@ pub(crate) fn open_store(config: &Config) -> Result<Store, StorageError> {
 
 pub(crate) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
     let Installation { identity, store_marked } = catalog.installation().await?;
-    let names = || {
-        let catalog = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
-        (config.store_url(), catalog)
-    };
+    let store_name = config.store_url();
+    let catalog_name = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
     let found = match store.identity().await? {
         Some(found) => found,
-        // Another place than that of its files.
+        // The files of the catalog are elsewhere.
         None if store_marked && !store.is_volatile() && records_files(catalog).await? => {
-            let (store, catalog) = names();
-            return Err(BindingError::Missing { store, catalog, expected: identity });
+            return Err(BindingError::Missing { store: store_name, catalog: catalog_name, expected: identity });
         }
         None if has_foreign_files(catalog, store).await? => {
-            let (store, catalog) = names();
-            return Err(BindingError::Unnamed { store, catalog });
+            return Err(BindingError::Unnamed { store: store_name, catalog: catalog_name });
         }
         None => store.give_identity(&identity).await?,
     };
     if found != identity {
-        let (store, catalog) = names();
-        return Err(BindingError::Other { store, catalog, found, expected: identity });
+        return Err(BindingError::Other { store: store_name, catalog: catalog_name, found, expected: identity });
     }
     if !store_marked {
         catalog.note_store_marked().await?;
@@ -115,13 +107,13 @@ pub(crate) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> R
 
 async fn records_files(catalog: &Catalog) -> Result<bool, CatalogError> {
     match catalog.files(None, 1).await {
-        // Damage of a record is told of by those who need it.
+        // The users of a damaged record report it.
         Err(error) if error.is_damage() => Ok(false),
         recorded => Ok(!recorded?.is_empty()),
     }
 }
 
-/// Whether the store has version files, and the catalog knows none of them.
+/// Whether the store contains version files, and the catalog knows none of them.
 async fn has_foreign_files(catalog: &Catalog, store: &Store) -> Result<bool, BindingError> {
     let mut listing = pin!(pages_of(store, VERSIONS_FOLDER, COMPARED));
     let Some(listed) = listing.try_next().await? else { return Ok(false) };
@@ -136,12 +128,12 @@ pub(crate) struct StoreBinding {
 }
 
 impl StoreBinding {
-    /// Verifies that the store is there, and is the catalog's. One small request.
+    /// Verifies that the store exists and belongs to the catalog, with one small request.
     pub(crate) async fn verify(&self) -> Result<(), StorageError> {
         if self.store.expects_identity() {
             return self.store.verify().await;
         }
-        // It did not answer when the service was opened.
+        // The store did not respond when the service was opened.
         match bind(&self.config, &self.catalog, &self.store).await {
             Ok(()) => Ok(()),
             Err(BindingError::Store(error)) => Err(error),

@@ -1,8 +1,7 @@
-//! The check: whether the catalog's database is whole, and every file that it names is there and holds what was
-//! written.
+//! Checks: whether the catalog's database is intact, and every file that it names exists and is unchanged.
 //!
-//! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
-//! at once; each is told of by itself, with the versions that name it.
+//! A check holds all files, so that no sweep removes a file between its listing and its reading. It reads several files
+//! at once, and reports each finding with the versions that need the file.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,19 +22,19 @@ use strata_types::version::VersionFile;
 
 use crate::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
 
-/// How long files stay held without a sign of life from who holds them.
-const HELD: Duration = Duration::from_secs(180);
+/// The lease of a hold.
+const LEASE: Duration = Duration::from_secs(180);
 
-/// How often that is given.
-const RENEWED: Duration = Duration::from_secs(45);
+/// How often a hold is renewed.
+const RENEW_INTERVAL: Duration = Duration::from_secs(45);
 
-/// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
-const REFERENCES: u32 = 100;
+/// The maximum number of reported versions of a damaged file. Clones and unchanged sources can share it among more.
+const MAX_REFERENCES: u32 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDepth {
     Footers,
-    /// Every byte that a read may use.
+    /// Every byte that a read can use.
     Everything,
 }
 
@@ -44,16 +43,16 @@ pub enum Finding {
     Damaged {
         path: String,
         reason: String,
-        /// Versions that name it; none when it only waits for the sweep. `None` when the catalog cannot tell.
+        /// The versions that need the file; `None` if the catalog cannot be read.
         versions: Option<Vec<FileReference>>,
     },
-    /// The store does not say that it is the catalog's: no version can be made.
+    /// The store does not identify itself as the catalog's, so that no version can be created.
     Store { reason: String },
-    /// The catalog's database is damaged, or its records do not agree.
+    /// The catalog's database is damaged, or its records are inconsistent.
     Catalog { reason: String },
-    /// A version names a file of which there is no record.
+    /// A version names a file without a record.
     Dangling(FileReference),
-    /// A file that nothing names is missing, or without its base. The next sweep removes what is left of it.
+    /// A file that no version needs is missing, or lacks its base. The next sweep removes the rest.
     Unneeded { path: String, reason: String },
     /// The catalog does not know the file, or its writer has not finished it. A later sweep removes it.
     Unnamed { path: String, size_bytes: u64 },
@@ -63,7 +62,7 @@ pub enum Finding {
 pub struct Checked {
     pub files: u64,
     pub bytes: u64,
-    /// Files, versions and places of the catalog that are damaged, and the store if it does not say whose it is.
+    /// Damaged files, versions and parts of the catalog, and the store if it does not identify itself.
     pub damaged: u64,
     pub unnamed: u64,
 }
@@ -99,9 +98,8 @@ fn without_path(error: &StorageError) -> String {
 }
 
 impl Damage {
-    /// Whether nobody needs what was lost, and nothing else is wrong: the file is missing, or it was edited and its
-    /// base is damaged, and these are the versions that name it. A file that changed by itself is told of all the
-    /// same: a disk may be failing.
+    /// Whether no version needs the file, and it is missing, or its base is damaged. A changed file is reported
+    /// regardless of its versions, because a disk can be failing.
     pub(crate) fn is_loss_of_nobody(&self, versions: Option<&[FileReference]>) -> bool {
         let is_gone = match self {
             Damage::Missing => true,
@@ -111,7 +109,7 @@ impl Damage {
         is_gone && versions.is_some_and(<[FileReference]>::is_empty)
     }
 
-    /// This, if it says something of the file. The error is that the store, or this process, cannot read at the moment.
+    /// The damage of the file, or the error if the store or this process cannot read at the moment.
     pub(crate) fn lasting(self) -> Result<Damage, StorageError> {
         use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, NoTemporaryFiles, Threads, Unreachable};
         match self {
@@ -128,12 +126,12 @@ impl Damage {
 type Tell<'a> = &'a mut (dyn FnMut(&Finding) + Send);
 
 impl Maintenance {
-    /// Checks every recorded file and tells of each finding as it comes. A damaged file is no error, it is a finding.
+    /// Checks the catalog and every recorded file, and reports each finding to `tell`.
     pub async fn check(&self, depth: CheckDepth, tell: Tell<'_>) -> Result<Checked, CheckError> {
         let damaged = self.check_catalog(depth, tell).await?;
         let hold = async |_| self.check_held(depth, tell).await;
         let checked = match self.holding_files(hold).await {
-            // A catalog that takes no writes takes no sweep's either.
+            // A catalog that rejects writes also rejects those of a sweep.
             Err(CheckError::Catalog(error)) if error.unavailability().is_some() => {
                 tracing::warn!(?error, "failed to place a hold on files; checking them without a hold");
                 self.check_held(depth, tell).await
@@ -159,7 +157,7 @@ impl Maintenance {
             checked.damaged += 1;
             tell(&Finding::Store { reason: gone.to_string() });
         }
-        let dangling = unless_damaged(self.catalog.references_to_nothing(REFERENCES).await)?;
+        let dangling = unless_damaged(self.catalog.references_to_nothing(MAX_REFERENCES).await)?;
         for reference in dangling.unwrap_or_default() {
             checked.damaged += 1;
             tell(&Finding::Dangling(reference));
@@ -224,18 +222,18 @@ impl Maintenance {
         Ok(())
     }
 
-    /// The versions that name a file; `None` when the catalog's damage keeps them from being read.
+    /// The versions that name a file; `None` if the catalog is damaged there.
     pub(crate) async fn known_references(&self, file: FileId) -> Result<Option<Vec<FileReference>>, CatalogError> {
-        unless_damaged(self.catalog.references_to(file, REFERENCES).await)
+        unless_damaged(self.catalog.references_to(file, MAX_REFERENCES).await)
     }
 
-    /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
-    /// that is the error, and the work is dropped. A hold that nobody ends expires by itself.
+    /// Does `work` while all files are held. Drops the work and fails if the hold is lost, for example because the
+    /// process was stopped for minutes. A hold that is not released expires.
     pub(crate) async fn holding_files<T, E: From<CatalogError>>(
         &self,
         work: impl AsyncFnOnce(HoldId) -> Result<T, E>,
     ) -> Result<T, E> {
-        let hold = self.catalog.hold_files(HELD).await?;
+        let hold = self.catalog.hold_files(LEASE).await?;
         let done = tokio::select! {
             done = work(hold) => done,
             lost = self.keep_held(hold) => Err(lost.into()),
@@ -246,24 +244,24 @@ impl Maintenance {
         done
     }
 
-    /// Renews a hold for ever; the error is that it is lost.
+    /// Renews a hold until it is lost, and returns that error.
     async fn keep_held(&self, hold: HoldId) -> CatalogError {
         loop {
-            tokio::time::sleep(RENEWED).await;
-            match self.catalog.renew_hold(hold, HELD).await {
+            tokio::time::sleep(RENEW_INTERVAL).await;
+            match self.catalog.renew_hold(hold, LEASE).await {
                 Ok(()) => {}
                 Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
-                // There is time for another try.
+                // There is time for another attempt.
                 Err(error) => tracing::warn!(%error, "failed to renew the hold on files"),
             }
         }
     }
 }
 
-/// The catalog's answer; `None` if the catalog is damaged there.
-pub(crate) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+/// The result of the catalog; `None` if the catalog is damaged there.
+pub(crate) fn unless_damaged<T>(result: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
         Err(error) if error.is_damage() => {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to read part of the metadata database");
             Ok(None)
@@ -284,7 +282,7 @@ pub(crate) fn for_people(versions: Option<&[FileReference]>) -> String {
     }
 }
 
-/// [`inspect`] on a task of its own, so that several files are decoded at once.
+/// [`inspect`] in a separate task, so that several files are decoded at once.
 async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (VersionFile, Result<(), Damage>) {
     let inspected = file.clone();
     let task = tokio::spawn(async move { inspect(&store, &inspected, depth).await });
@@ -294,7 +292,7 @@ async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (Versi
 
 pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
     inspect_size(store, file).await?;
-    // What another check has read is no evidence.
+    // A cache would contain what an earlier check has read.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     reader.verify_end().await?;
     if depth == CheckDepth::Everything && verify::verify(&reader, &mut Unbounded).await? != file.content_hash {

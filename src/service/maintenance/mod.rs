@@ -1,5 +1,4 @@
-//! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be
-//! written.
+//! Maintenance: removes, verifies and copies files; binds catalog and store to each other; readiness.
 
 pub(crate) mod backup;
 pub(crate) mod binding;
@@ -32,10 +31,10 @@ pub struct Maintenance {
     pub(crate) binding: Arc<StoreBinding>,
 }
 
-/// Files that are listed at a time.
+/// Files of one catalog query.
 const PAGE: u32 = 500;
 
-/// The objects in a folder of a store, at most so many at a time.
+/// Pages of the objects in a folder of a store.
 fn pages_of(
     store: &Store,
     folder: &str,
@@ -45,7 +44,7 @@ fn pages_of(
     listing.map_err(StorageError::from).try_chunks(page).map_err(|error| error.1)
 }
 
-/// All files of a catalog's records that come after one, in the order of their ids.
+/// The recorded files after one, by id.
 fn recorded_files(catalog: &Catalog, after: Option<FileId>) -> impl Stream<Item = Result<ListedFile, CatalogError>> {
     let pages = stream::try_unfold(after, move |last| async move {
         let page = catalog.files_apart(last, PAGE).await?;

@@ -1,7 +1,7 @@
-//! Whether the service can do its work: a small write to the catalog and to the store says so.
+//! Readiness: whether small writes to the catalog and to the store succeed.
 //!
-//! A result holds for `server.ready_probe_s`. Requests in that time get the same result, and requests during a probe
-//! wait for it. So probes cannot be used as load. A change of the result is logged once.
+//! A result is valid for `server.ready_probe_s`, and requests during a probe wait for it, so that requests cannot cause
+//! load. A change of the result is logged once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use crate::maintenance::binding::StoreBinding;
 
-/// How long a part may take before it counts as not ready. Below the usual patience of a prober.
-const WITHIN: Duration = Duration::from_secs(4);
+/// The timeout of a write. It is less than the usual timeout of a prober.
+const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Why the service is not ready: for the operator's prober, which is anybody, in words that hold no secret.
+/// Why the service is not ready. The texts contain no secrets, because anybody can request them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     #[error("cannot write to the metadata database: {0}")]
@@ -37,30 +37,34 @@ pub enum NotReady {
 }
 
 pub struct Readiness {
-    /// With the store for probes.
+    /// The binding with the store for probes.
     binding: StoreBinding,
-    found: Mutex<Option<Found>>,
+    last_probe: Mutex<Option<ProbeResult>>,
     draining: AtomicBool,
     exhausted: AtomicBool,
 }
 
-struct Found {
+struct ProbeResult {
     at: Instant,
     outcome: Result<(), NotReady>,
 }
 
 impl Readiness {
     pub(crate) fn new(binding: StoreBinding) -> Readiness {
-        let (draining, exhausted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Readiness { binding, found: Mutex::default(), draining, exhausted }
+        Readiness {
+            binding,
+            last_probe: Mutex::default(),
+            draining: AtomicBool::new(false),
+            exhausted: AtomicBool::new(false),
+        }
     }
 
-    /// From now on the service is not ready: it is about to stop. Requests are still answered.
+    /// From now on the service is not ready, because it is about to stop. It still serves requests.
     pub fn begin_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Takes note of whether the service lacks descriptors to accept connections. While it does, it is not ready.
+    /// Notes whether the service lacks file descriptors for connections. While it does, it is not ready.
     pub fn note_exhausted(&self, exhausted: bool) {
         self.exhausted.store(exhausted, Ordering::Relaxed);
     }
@@ -72,28 +76,28 @@ impl Readiness {
         if self.exhausted.load(Ordering::Relaxed) {
             return Err(NotReady::Exhausted);
         }
-        let mut found = self.found.lock().await;
+        let mut last = self.last_probe.lock().await;
         let holds = Duration::from_secs(self.binding.config.server.ready_probe_s);
-        if let Some(Found { at, outcome }) = &*found
+        if let Some(ProbeResult { at, outcome }) = &*last
             && at.elapsed() < holds
         {
             return outcome.clone();
         }
         let outcome = self.probe().await;
-        match (found.as_ref().map(|found| &found.outcome), &outcome) {
+        match (last.as_ref().map(|last| &last.outcome), &outcome) {
             (Some(Err(before)), Err(now)) if before == now => {}
             (_, Err(now)) => tracing::warn!(error = %now, "not ready"),
             (Some(Err(_)), Ok(())) => tracing::info!("ready again"),
             (Some(Ok(())) | None, Ok(())) => {}
         }
-        // From now on: a slow probe must not be followed by the next one at once.
-        *found = Some(Found { at: Instant::now(), outcome: outcome.clone() });
+        // From now on, so that the next probe does not follow a slow one at once.
+        *last = Some(ProbeResult { at: Instant::now(), outcome: outcome.clone() });
         outcome
     }
 
     async fn probe(&self) -> Result<(), NotReady> {
         let catalog = async {
-            match tokio::time::timeout(WITHIN, self.binding.catalog.probe()).await {
+            match tokio::time::timeout(TIMEOUT, self.binding.catalog.probe()).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(?error, "failed to write to the metadata database");
                     catalog_reason(&error)
@@ -106,7 +110,7 @@ impl Readiness {
                 self.binding.verify().await?;
                 self.binding.store.probe().await
             };
-            match tokio::time::timeout(WITHIN, with_blocking_calls(probe)).await {
+            match tokio::time::timeout(TIMEOUT, with_blocking_calls(probe)).await {
                 Ok(written) => written.map_err(StorageError::from).flatten().map_err(|error| {
                     tracing::debug!(?error, "failed to write to the store");
                     (matches!(error, StorageError::Gone(_)), store_reason(&error))
@@ -128,7 +132,7 @@ impl Readiness {
 }
 
 fn late() -> String {
-    format!("it did not respond within {} s", WITHIN.as_secs())
+    format!("it did not respond within {} s", TIMEOUT.as_secs())
 }
 
 fn catalog_reason(error: &CatalogError) -> String {

@@ -1,20 +1,18 @@
-//! The way back from a backup, or from the data directory of a server that is stopped, into an empty catalog and store
-//! of any kind. So one machine with SQLite and a directory becomes several with PostgreSQL and S3.
+//! Restores a backup, or the data directory of a stopped server, into an empty catalog and store of any kind, for example
+//! from SQLite and a directory into PostgreSQL and S3.
 //!
-//! 1. The original's catalog is copied, and the copy checked: the original is only read.
-//! 2. The store is given the identity of the catalog that is filled; one that belongs to another is refused, that of
-//!    the original too. So two catalogs never sweep one store.
-//! 3. Every file that the catalog names is copied, read back and compared with its record. One that is there and whole
-//!    stays, so what was interrupted is made again from where it was.
-//! 4. All records go into the catalog at once.
+//! 1. The original's catalog is copied, and the copy is checked. The original is only read.
+//! 2. The store gets the identity of the new catalog. A store that belongs to another catalog is refused, also that of
+//!    the original, so that two catalogs never sweep one store.
+//! 3. Every file that the catalog names is copied, read back and compared with its record. A complete file stays, so
+//!    that an interrupted restore continues.
+//! 4. All records are written to the catalog at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
 use futures::TryStreamExt;
-use object_store::ObjectStoreExt;
-use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
 use strata_catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
 use strata_config::{CATALOG_FILE, Config, STORE_FOLDER};
@@ -23,7 +21,7 @@ use strata_store::{StorageError, durable};
 use strata_types::version::VersionFile;
 
 use crate::maintenance::backup::{
-    FileFailure, INCOMPLETE, OnDamage, UnusableFile, first_damage, is_inside, passed_over,
+    FileFailure, INCOMPLETE, OnDamage, UnusableFile, copy_file, first_damage, is_inside, passed_over,
 };
 use crate::maintenance::binding::{BindingError, bind, open_store};
 use crate::maintenance::check::{CheckDepth, inspect};
@@ -31,23 +29,18 @@ use crate::maintenance::recorded_files;
 use crate::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
 use crate::version_path;
 
-/// Bytes of a part of an upload.
-const PART_BYTES: usize = 8 << 20;
-
-const PARTS: usize = 3;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Files that the catalog names, and that were verified.
+    /// Verified files.
     pub files: u64,
     pub bytes: u64,
-    /// How many of them were copied; the others were in the store already.
+    /// Files that were copied. The store already contained the others.
     pub copied: u64,
-    /// Files besides that are damaged or missing.
+    /// Other files, which are damaged or missing.
     pub damaged: u64,
 }
 
-/// Nothing was restored: the catalog is as empty as before. Files may be in the store; a later restore uses them.
+/// The restore failed, and the catalog is still empty. A later restore uses the files that were copied.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("{} is neither a backup nor a data directory: it has no {missing}", directory.display())]
@@ -76,14 +69,14 @@ pub enum RestoreError {
     Binding(#[from] BindingError),
     #[error("the store")]
     Store(#[source] StorageError),
-    /// The catalog names a file where the service keeps none. It could take the place of something else, or be swept.
+    /// The file could replace something else, or be swept.
     #[error("the backup's metadata database contains the file path {0}, which strata never creates")]
     Path(String),
     #[error(transparent)]
     File(#[from] UnusableFile),
 }
 
-/// Puts a backup into an empty catalog and store. `tell` learns the files done so far.
+/// Restores a backup into an empty catalog and store. Reports the finished files to `tell`.
 pub async fn restore(
     config: &Config,
     directory: &Path,
@@ -112,19 +105,18 @@ pub async fn restore(
     }
     let failed = |source| RestoreError::Directory { path: data.clone(), source };
     durable::create_directory(data).map_err(failed)?;
-    // What a process that was killed leaves there goes with the next one.
     let scratch = Scratch::create(&data.join(TEMPORARY_FOLDER)).map_err(failed)?;
     let original = copied_catalog(directory, scratch.path()).await?;
     let catalog = Catalog::open_with(&config.catalog_url(), &CatalogOptions::from(&config.catalog)).await?;
     let restored = Box::pin(fill(config, directory, &original, &catalog, &mut damaged, tell)).await;
     original.close().await;
     drop(scratch);
-    // Whole, without a log beside it.
+    // A closed SQLite file has no log next to it.
     catalog.close().await;
     restored
 }
 
-/// Refuses a directory whose catalog is no whole file, or whose name a store cannot have.
+/// Refuses a directory whose catalog is not a complete file, or whose name a store cannot have.
 fn check(directory: &Path) -> Result<(), RestoreError> {
     let unreadable = |path: PathBuf, reason| Err(RestoreError::Unreadable { path, reason });
     if directory.to_str().is_none() {
@@ -143,9 +135,9 @@ fn check(directory: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// A checked copy of the original's catalog, which is brought up to date, and in which nothing is under way.
+/// A checked and migrated copy of the original's catalog, without running refreshes.
 async fn copied_catalog(directory: &Path, scratch: &Path) -> Result<Catalog, RestoreError> {
-    // With the log of a server that did not end by itself.
+    // A killed server leaves a log.
     for suffix in ["", "-wal"] {
         let name = format!("{CATALOG_FILE}{suffix}");
         let from = directory.join(&name);
@@ -155,13 +147,13 @@ async fn copied_catalog(directory: &Path, scratch: &Path) -> Result<Catalog, Res
             Err(source) => return Err(RestoreError::Directory { path: from, source }),
         }
     }
-    let of = |path: &Path| format!("sqlite://{}", path.display());
-    let read = Catalog::open(&of(&scratch.join(CATALOG_FILE))).await.map_err(RestoreError::Original)?;
+    let url = |path: &Path| format!("sqlite://{}", path.display());
+    let read = Catalog::open(&url(&scratch.join(CATALOG_FILE))).await.map_err(RestoreError::Original)?;
     let copy = scratch.join("copy.sqlite");
     let copied = read.move_to_sqlite(&copy).await;
     read.close().await;
     copied.map_err(RestoreError::Original)?;
-    let copy = Catalog::open(&of(&copy)).await.map_err(RestoreError::Original)?;
+    let copy = Catalog::open(&url(&copy)).await.map_err(RestoreError::Original)?;
     match first_damage(&copy).await.map_err(RestoreError::Original)? {
         None => Ok(copy),
         Some(reason) => Err(RestoreError::Damaged { reason }),
@@ -193,7 +185,7 @@ async fn fill(
         if !version_path::is_path(&file.path) {
             return Err(RestoreError::Path(file.path));
         }
-        match bring(&file, &from, &to).await {
+        match restore_file(&file, &from, &to).await {
             Ok(copied) => {
                 restored.files += 1;
                 restored.bytes += file.size_bytes;
@@ -210,30 +202,12 @@ async fn fill(
     Ok(restored)
 }
 
-/// Brings a file into the store and verifies it there; tells whether it had to be copied.
-async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
+/// Copies a file, unless the store contains it, and verifies it. Returns whether it was copied.
+async fn restore_file(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
     }
-    let path = ObjectPath::from(file.path.as_str());
-    from.check_regular(&path).await?;
-    let mut parts = from.objects().get(&path).await.map_err(StorageError::from)?.into_stream();
-    let mut writer =
-        BufWriter::with_capacity(to.objects().clone(), path.clone(), PART_BYTES).with_max_concurrency(PARTS);
-    let written = async {
-        while let Some(part) = parts.try_next().await? {
-            writer.put(part).await?;
-        }
-        Ok(())
-    };
-    let written: Result<(), object_store::Error> = written.await;
-    if let Err(error) = written {
-        // Nothing was begun, or it costs room until the store's own rule removes it.
-        let _ = writer.abort().await;
-        return Err(StorageError::from(error).into());
-    }
-    tokio::io::AsyncWriteExt::shutdown(&mut writer).await?;
-    to.persist(&path).await?;
+    copy_file(&ObjectPath::from(file.path.as_str()), from, to).await?;
     inspect(to, file, CheckDepth::Everything).await?;
     Ok(true)
 }

@@ -1,8 +1,8 @@
-//! The directory of a process's temporary files: spools, spilled sorts. Beside the data, not in a directory that may be
-//! in memory.
+//! The directory of a process's temporary files, such as spools and spilled sorts. It is in the data directory, because
+//! the system's directory can be in memory.
 //!
-//! Each process has one of its own and holds a lock on a file in it for as long as it lives, so that what a killed
-//! process left behind is told from what another one uses, and removed by the next that starts, or by a sweep.
+//! Each process locks a file in its directory until it ends. So the next process, or a sweep, recognizes and removes the
+//! directories of killed processes.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -18,37 +18,37 @@ const PREFIX: &str = "process-";
 
 const LOCK: &str = "lock";
 
-/// A process has locked its directory within this time, or was killed before it could.
-const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
+/// The time in which a process has locked its directory, unless it was killed before.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The folder of spools and spilled sorts in the data directory.
 pub(crate) const TEMPORARY_FOLDER: &str = "tmp";
 
-/// Directories above a process's that are made when missing: the folder. The data directory is none of them.
-const ABOVE: usize = 1;
+/// Directories above the directory of a process that are created if they are missing: the folder, but not the data
+/// directory.
+const CREATED_PARENTS: usize = 1;
 
 /// The folder of Parquet exports in the data directory.
 pub(crate) const EXPORTS_FOLDER: &str = "exports";
 
-/// The folder of ranges of version files in the data directory. Processes have folders in it that the next ones take
-/// over ([`strata_store::disk_cache`]).
+/// The folder of ranges of version files in the data directory ([`strata_store::disk_cache`]).
 pub(crate) const RANGES_FOLDER: &str = "cache";
 
 pub(crate) struct Scratch {
     path: PathBuf,
-    /// The lock; `None` while the directory is not there.
+    /// The lock; `None` while the directory does not exist.
     locked: Mutex<Option<File>>,
 }
 
 impl Scratch {
-    /// A new directory in `parent`, which is made when missing. Removes those of processes that are no more.
+    /// Creates a directory in `parent`, and `parent` if it is missing. Removes the directories of ended processes.
     pub(crate) fn create(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch::named(parent);
         scratch.restore()?;
         Ok(scratch)
     }
 
-    /// As [`Scratch::create`]; while the disk refuses, the directory is not there.
+    /// As [`Scratch::create`], but if the disk fails, the directory does not exist until it can be created.
     pub(crate) fn create_or_later(parent: &Path) -> Scratch {
         let scratch = Scratch::named(parent);
         scratch.restore_or_warn();
@@ -65,7 +65,7 @@ impl Scratch {
         Scratch { path, locked: Mutex::new(None) }
     }
 
-    /// Makes the directory if somebody has removed it, but not the data directory. One system call if it is there.
+    /// Creates the directory if it was removed, but not the data directory. One system call if it exists.
     pub(crate) fn restore(&self) -> io::Result<()> {
         let mut locked = locked(&self.locked);
         let lock = self.path.join(LOCK);
@@ -73,8 +73,8 @@ impl Scratch {
             return Ok(());
         }
         *locked = None;
-        durable::restore_directory(&self.path, ABOVE)?;
-        // Locked before it has the name by which others look for it.
+        durable::restore_directory(&self.path, CREATED_PARENTS)?;
+        // Locked before it has the name that other processes look for.
         let unlocked = self.path.join("unlocked");
         let file = File::create(&unlocked)?;
         file.lock()?;
@@ -83,14 +83,13 @@ impl Scratch {
         Ok(())
     }
 
-    /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
     pub(crate) fn restore_or_warn(&self) {
         if let Err(error) = self.restore() {
             tracing::warn!(%error, path = %self.path.display(), "failed to create the temporary file directory");
         }
     }
 
-    /// Whether no other process has a directory beside it, or is about to.
+    /// Whether no other process has, or is creating, a directory next to it.
     pub(crate) fn is_alone(&self) -> bool {
         let Some(Ok(beside)) = self.path().parent().map(fs::read_dir) else { return false };
         let own = self.path().file_name();
@@ -102,23 +101,23 @@ impl Scratch {
         })
     }
 
-    /// The name of this process among those that have, or had, a directory beside it.
+    /// The name of this process among those with a directory in the same folder.
     pub(crate) fn process(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Whether the process of that name, which had a directory beside this one, has ended.
+    /// Whether the process of this name, which had a directory in the same folder, has ended.
     pub(crate) fn has_ended(&self, process: &str) -> bool {
         let is_name = process
             .strip_prefix(PREFIX)
             .is_some_and(|random| !random.is_empty() && random.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let Some(parent) = self.path.parent().filter(|_| is_name && process != self.process()) else { return false };
         let directory = parent.join(process);
-        // Whoever finds it abandoned removes it.
+        // Another process can have removed the directory.
         matches!(directory.try_exists(), Ok(false)) || is_abandoned(&directory)
     }
 
-    /// Where it is, made anew if somebody has removed it.
+    /// The path of the directory, which is created again if it was removed.
     pub(crate) fn restored_path(&self) -> &Path {
         self.restore_or_warn();
         &self.path
@@ -131,7 +130,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays is removed by the next process.
+        // The next process removes what is left.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -140,11 +139,11 @@ impl Drop for Scratch {
 pub(crate) struct Abandoned {
     pub name: String,
     pub size_bytes: u64,
-    /// Why it is still there; `None` when it was removed.
+    /// Why it still exists; `None` if it was removed.
     pub failure: Option<String>,
 }
 
-/// Removes directories of ended processes. `parent` need not exist; what cannot be removed is left for later.
+/// Removes the directories of ended processes in `parent`, which need not exist.
 pub(crate) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found = Vec::new();
@@ -165,7 +164,7 @@ pub(crate) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     found
 }
 
-/// Whether a process lives that has its directory in this one.
+/// Whether a running process has its directory in this one.
 pub(crate) fn is_in_use(parent: &Path) -> bool {
     let Ok(directories) = fs::read_dir(parent) else { return false };
     directories.flatten().any(|directory| {
@@ -185,10 +184,10 @@ fn is_abandoned(directory: &Path) -> bool {
                 false
             }
         },
-        // One without a lock is being made, or was when its process was killed.
+        // A directory without a lock is being created, or was being created when its process was killed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let modified = fs::metadata(directory).and_then(|metadata| metadata.modified());
-            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LOCKED_WITHIN))
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LOCK_TIMEOUT))
         }
         Err(_) => false,
     }
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_processes_left_is_removed_and_nothing_else() {
+    fn only_directories_of_ended_processes_are_removed() {
         let parent = tempfile::tempdir().expect("a directory");
         assert!(!is_in_use(parent.path()));
         let live = Scratch::create(parent.path()).expect("made");
@@ -219,12 +218,12 @@ mod tests {
         fs::write(abandoned.join("spilled"), "x").expect("written");
         fs::write(abandoned.join("lock"), "").expect("written");
         // Killed before it could lock, long ago; and one that is being made.
-        let (old, young) = (parent.path().join("process-old"), parent.path().join("process-young"));
+        let [old, young] = ["process-old", "process-young"].map(|name| parent.path().join(name));
         for directory in [&old, &young] {
             fs::create_dir(directory).expect("made");
             fs::write(directory.join("unlocked"), "").expect("written");
         }
-        let long_ago = std::time::SystemTime::now() - 2 * LOCKED_WITHIN;
+        let long_ago = std::time::SystemTime::now() - 2 * LOCK_TIMEOUT;
         File::open(&old).expect("opened").set_modified(long_ago).expect("set");
         let other = parent.path().join("something-else");
         fs::create_dir(&other).expect("made");
@@ -243,7 +242,8 @@ mod tests {
         for no_name in ["", "process-", "process-../x", "something-else"] {
             assert!(!next.has_ended(no_name), "{no_name}");
         }
-        let (gone, process) = (live.path().to_owned(), live.process());
+        let gone = live.path().to_owned();
+        let process = live.process();
         drop(live);
         assert!(next.has_ended(&process));
         let killed = parent.path().join("process-0123");

@@ -1,14 +1,11 @@
-//! The scrub: reads every recorded file at a bounded pace, and tells which no longer verify, before somebody asks for
-//! what they hold.
+//! Scrubs: read every recorded file at a limited rate, and report damaged files before clients need them.
 //!
-//! It compares the bytes of files with their checksums, and decodes nothing. It holds no files, because a scrub can
-//! take days: it skips a file that the sweep has removed.
+//! A scrub compares the bytes of files with their checksums, and decodes nothing. It holds no files, because it can take
+//! days, so it skips files that a sweep has removed.
 //!
-//! Servers scrub by themselves (`scrub.interval_s`). Of all processes on a catalog one scrubs at a time, file after
-//! file, and the catalog knows how far it is, so that a restart goes on where it was.
-//!
-//! A store that does not answer, or a process without memory or descriptors, says nothing of a file: the scrub ends
-//! there, and goes on with the same file later.
+//! Servers scrub regularly (`scrub.interval_s`). One process at a time scrubs a catalog, which contains the progress, so
+//! that another process can continue. If the store does not respond, or the process lacks memory or descriptors, the
+//! scrub stops, and continues with the same file later.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,27 +26,26 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
 use crate::maintenance::{Maintenance, recorded_files};
 
-/// Other files of the same entities that are looked at when one is damaged.
-const ALIKE: u32 = 10;
+/// The maximum number of other files with the same entities that are checked if a file is damaged.
+const MAX_ALIKE: u32 = 10;
 
-/// How long a process has the scrub without a sign of life.
-const TAKEN: Duration = Duration::from_secs(180);
+/// The lease of the process that scrubs.
+const LEASE: Duration = Duration::from_secs(180);
 
-/// How often it gives one.
-const RENEWED: Duration = Duration::from_secs(45);
+/// How often the process renews the lease.
+const RENEW_INTERVAL: Duration = Duration::from_secs(45);
 
-/// How often a server asks whether a scrub is due, at most.
-const LOOKED: Duration = Duration::from_secs(600);
+/// The maximum time between checks whether a scrub is due.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(600);
 
-/// A file that no longer verifies: what to restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// The file; where its record cannot be read, which record that is.
+    /// The file, or its record if the record cannot be read.
     pub path: String,
     pub reason: String,
-    /// Versions that need it; none if it waits for the sweep. `None` if the catalog cannot tell.
+    /// The versions that need the file; `None` if the catalog cannot be read.
     pub versions: Option<Vec<FileReference>>,
-    /// Another file of the store that holds the same entities and verifies.
+    /// An intact file with the same entities.
     pub intact_copy: Option<String>,
 }
 
@@ -60,17 +56,17 @@ pub struct Scrubbed {
     pub damaged: u64,
 }
 
-/// What a file costs at least, in bytes of the rate: opening it takes requests, however small it is.
-const LEAST_BYTES: u64 = 64 << 10;
+/// The minimum cost of a file, because opening it takes requests.
+const MIN_FILE_BYTES: u64 = 64 << 10;
 
-/// How far a scrub may catch up after it was slower than its rate.
-const CATCHES_UP: Duration = Duration::from_secs(1);
+/// The part of the rate that a scrub can catch up with after a stall.
+const MAX_CATCH_UP: Duration = Duration::from_secs(1);
 
-/// Bytes a second on average; 0 is no bound. What a slow store left unused is lost: no burst follows a stall.
+/// Average bytes per second; 0 means no limit. No burst follows a stall.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BytesPerSecond {
     rate: u64,
-    /// When what was spent so far has been paid.
+    /// The time at which the bytes so far are within the rate.
     due: Instant,
 }
 
@@ -85,7 +81,7 @@ impl Pace for BytesPerSecond {
     async fn spent(&mut self, bytes: u64) {
         if self.rate > 0 {
             let now = Instant::now();
-            let earliest = now.checked_sub(CATCHES_UP).unwrap_or(now);
+            let earliest = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
             self.due = self.due.max(earliest) + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
             tokio::time::sleep_until(self.due).await;
         }
@@ -95,16 +91,15 @@ impl Pace for BytesPerSecond {
 type Tell<'a> = &'a mut (dyn FnMut(&DamagedFile) + Send);
 
 impl Maintenance {
-    /// Reads every recorded file at `bytes_per_s` (0 is no bound), and tells of each that is damaged. Begins at the
-    /// first file, whatever other scrubs did, and leaves one that another process is at alone.
-    /// A damaged file, or a damaged record of one, is no error.
+    /// Reads every recorded file at `bytes_per_s` (0 means no limit), independently of other scrubs, and reports damaged
+    /// files and records to `tell`.
     pub async fn scrub(&self, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
         let scrubbed = self.scrub_after(None, bytes_per_s, tell, false).await?;
         self.catalog.finish_idle_scrub().await?;
         Ok(scrubbed)
     }
 
-    /// Begins after a file, or at the first. The catalog learns how far it is if another process may go on with it.
+    /// Begins after the file `last`. If `is_shared`, the catalog records the progress, so that another process can continue.
     async fn scrub_after(
         &self,
         last: Option<FileId>,
@@ -122,8 +117,8 @@ impl Maintenance {
                     scrubbed.damaged += 1;
                     metrics().scrubbed_damaged.increment(1);
                     let versions = self.known_references(id).await?;
-                    let (path, reason) = (record_name(id), error.to_string());
-                    tell(&DamagedFile { path, reason, versions, intact_copy: None });
+                    let reason = error.to_string();
+                    tell(&DamagedFile { path: record_name(id), reason, versions, intact_copy: None });
                 }
             }
             if is_shared {
@@ -141,7 +136,7 @@ impl Maintenance {
         tell: Tell<'_>,
     ) -> Result<(), CheckError> {
         let verified = verify_apart(&self.store, file, pace).await.map_err(CheckError::Unavailable)?;
-        // One that a sweep has taken meanwhile is nobody's loss.
+        // A sweep can have removed the file.
         if verified.is_err() && matches!(unless_damaged(self.catalog.recorded_file(file.id).await)?, Some(None)) {
             return Ok(());
         }
@@ -168,7 +163,7 @@ impl Maintenance {
         pace: &mut BytesPerSecond,
     ) -> Result<DamagedFile, CheckError> {
         let mut intact_copy = None;
-        let alike = unless_damaged(self.catalog.files_alike(file, ALIKE).await)?;
+        let alike = unless_damaged(self.catalog.files_alike(file, MAX_ALIKE).await)?;
         for other in alike.unwrap_or_default() {
             if verify_apart(&self.store, &other, pace).await.map_err(CheckError::Unavailable)?.is_ok() {
                 intact_copy = Some(other.path);
@@ -178,7 +173,7 @@ impl Maintenance {
         Ok(DamagedFile { path: file.path.clone(), reason: damage.to_string(), versions, intact_copy })
     }
 
-    /// Scrubs when it is due, for ever, and logs what it finds.
+    /// Scrubs whenever a scrub is due, and logs damage. Never returns.
     pub async fn scrub_periodically(self: Arc<Self>) {
         let options = &self.config.scrub;
         if options.interval_s == 0 {
@@ -186,8 +181,8 @@ impl Maintenance {
         }
         let interval = Duration::from_secs(options.interval_s);
         loop {
-            tokio::time::sleep(interval.min(LOOKED)).await;
-            match self.catalog.take_scrub(interval, TAKEN).await {
+            tokio::time::sleep(interval.min(MAX_POLL_INTERVAL)).await;
+            match self.catalog.take_scrub(interval, LEASE).await {
                 Ok(None) => {}
                 Ok(Some(last)) => self.scrub_taken(last, options.bytes_per_s).await,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "failed to start scrub"),
@@ -226,22 +221,24 @@ impl Maintenance {
 
     async fn keep_scrub(&self) -> std::convert::Infallible {
         loop {
-            tokio::time::sleep(RENEWED).await;
-            if let Err(error) = self.catalog.keep_scrub(TAKEN).await {
+            tokio::time::sleep(RENEW_INTERVAL).await;
+            if let Err(error) = self.catalog.keep_scrub(LEASE).await {
                 tracing::warn!(%error, "failed to renew the scrub lease");
             }
         }
     }
 }
 
-/// [`verify_file`] on a task of its own: what panics there says that the file is damaged, and ends nothing else.
-/// An error says nothing of the file: it cannot be read at the moment.
+/// Verifies a file in a separate task, in which a panic means that the file is damaged. The outer error means that the
+/// file cannot be read at the moment.
 pub(crate) async fn verify_apart(
     store: &Store,
     file: &VersionFile,
     pace: &mut BytesPerSecond,
 ) -> Result<Result<(), Damage>, StorageError> {
-    let (store, file, mut own) = (store.clone(), file.clone(), *pace);
+    let store = store.clone();
+    let file = file.clone();
+    let mut own = *pace;
     let task = tokio::spawn(async move {
         let verified = verify_file(&store, &file, &mut own).await;
         (verified, own)
@@ -259,9 +256,9 @@ pub(crate) async fn verify_apart(
     }
 }
 
-/// Whether a file of the store is what its record says, to the last byte that a read may use.
+/// Compares a file with its record, including every byte that a read can use.
 async fn verify_file(store: &Store, file: &VersionFile, pace: &mut BytesPerSecond) -> Result<(), Damage> {
-    pace.spent(LEAST_BYTES.saturating_sub(file.size_bytes)).await;
+    pace.spent(MIN_FILE_BYTES.saturating_sub(file.size_bytes)).await;
     inspect_size(store, file).await?;
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     Ok(reader.verify_checksums(pace).await?)
@@ -272,11 +269,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stall_is_not_followed_by_a_burst() {
+    async fn stall_is_not_followed_by_burst() {
         let begun = Instant::now();
         let stalled = begun.checked_sub(Duration::from_secs(20)).expect("the machine has run for so long");
         let mut pace = BytesPerSecond { rate: 1_000, due: stalled };
-        // A second is caught up with.
+        // The pace catches up with one second.
         pace.spent(1_000).await;
         assert!(begun.elapsed() < Duration::from_millis(200));
         pace.spent(300).await;

@@ -1,29 +1,20 @@
-//! The sweep: removes files that nothing needs any more.
+//! Sweeps: remove unused files.
 //!
 //! 1. Records of files that no version and no alternate has named for long enough are removed, each under a check that
-//!    still none does; then the files. A crash in between leaves an unnamed file, of which the second part takes care.
-//! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
-//!    when they are old enough by the store's clock.
+//!    this is still so; then the files. After a crash in between, the second part removes the file.
+//! 2. Files in the store that are neither recorded nor reserved, which crashes and failures leave, are removed when they
+//!    are old enough by the store's clock. The catalog's tables must confirm its indexes, because a damaged index can
+//!    lack rows of its table. Checks of candidates are batched, because each reads an entire table.
+//! 3. If the store is a directory, so are files that killed writers began, which listings of the store do not contain.
+//! 4. Shared Parquet exports in the store are removed when they were not fetched for long enough, or exceed
+//!    `cache.shared_export_bytes`, the least recently fetched first. Unnamed objects in their folder are removed as in 2.
+//! 5. Temporary files and exports of ended processes in this data directory are removed.
 //!
-//!    That nobody names a file must be so by the catalog's indexes, which answer at once, and by its tables: an index
-//!    that is damaged may lack what its table holds. Candidates are gathered, so that a hundred cost one reading of a
-//!    table.
+//! A store without the catalog's identity ([`crate::maintenance::binding`]) is not swept.
 //!
-//! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
-//! 4. Parquet exports that servers share in the store go when nobody has fetched them for long enough, or when they are
-//!    more than `cache.shared_export_bytes`, the ones that were fetched least recently first. A server that is fetching
-//!    one makes the rest. Objects in their folder that nothing names go as in 2, when they are old enough.
-//! 5. Temporary files and exports of processes on this data directory that have ended are removed.
-//!
-//! A store that does not hold the catalog's identity ([`crate::maintenance::binding`]) is not swept: its files
-//! may be another one's.
-//!
-//! A writer's reservation protects its file. A read has no reservation. The age protects it, because it is more than
-//! the longest read takes ([`strata_config::Config::longest_read`]), and a read that still uses a file began when a
-//! version named it. A hold (a backup, a check) stops all removals.
-//!
-//! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
-//! are passed over.
+//! A writer's reservation protects its file. The age protects reads, because it is more than the longest read takes
+//! ([`strata_config::Config::longest_read`]). A hold (a backup, a check) stops all removals. Several processes can sweep
+//! at once: each removal is checked separately, and missing files are skipped.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -43,16 +34,16 @@ use strata_store::store::Store;
 use crate::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
 use crate::maintenance::{Maintenance, pages_of};
 
-/// Files that are looked up, or whose records are removed, at a time.
+/// Files of one catalog query.
 const PAGE: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFile {
-    /// Its path in the store; of an abandoned directory, in the data directory.
+    /// The path in the store, or in the data directory for an abandoned directory.
     pub path: String,
     pub size_bytes: u64,
     pub reason: SweepReason,
-    /// Why it is still there; `None` when it was removed.
+    /// Why it still exists; `None` if it was removed.
     pub failure: Option<String>,
 }
 
@@ -60,10 +51,10 @@ pub struct SweptFile {
 pub enum SweepReason {
     Unreferenced,
     Unnamed,
-    /// It is an export that nobody has fetched for long, or that there is no room for.
+    /// An export that was not fetched for long enough, or that exceeds the quota.
     Unused,
     Unfinished,
-    /// The process whose temporary directory it is has ended.
+    /// A temporary directory of an ended process.
     Abandoned,
 }
 
@@ -84,11 +75,11 @@ pub struct Swept {
     pub removed: u64,
     pub removed_bytes: u64,
     pub failed: u64,
-    /// Whether a backup or a check kept the sweep from removing all that it would.
+    /// Whether a backup or a check prevented removals.
     pub held: bool,
 }
 
-/// Why a sweep stopped. What it removed is gone; the rest is left for the next.
+/// Why a sweep stopped. The next sweep removes the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     #[error("the metadata database")]
@@ -100,15 +91,13 @@ pub enum SweepError {
 type Tell<'a> = &'a mut (dyn FnMut(&SweptFile) + Send);
 
 impl Maintenance {
-    /// Removes files that nothing has needed for longer than `older_than`, and tells of each. Memory is bounded,
-    /// whatever the number of files; the store's `versions/` folder is listed once.
+    /// Removes files that were unused for longer than `older_than`, and reports each to `tell`, also if it cannot be
+    /// removed. Lists the store's `versions/` folder once, in bounded memory.
     ///
-    /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
-    /// [`strata_config::Config::longest_read`] while anything reads.
-    ///
-    /// A file that cannot be removed is no error, it is told of.
+    /// While anything reads, `older_than` must be at least [`strata_config::Config::longest_read`], because a read that
+    /// takes longer loses its file.
     pub async fn sweep(&self, older_than: Duration, tell: Tell<'_>) -> Result<Swept, SweepError> {
-        // What this catalog does not name may be another one's.
+        // Files that this catalog does not name can belong to another one.
         self.binding.verify().await?;
         let Maintenance { config, catalog, store, .. } = self;
         let mut sweep = Sweep { config, catalog, store, older_than, swept: Swept::default(), tell };
@@ -120,7 +109,7 @@ impl Maintenance {
         Ok(sweep.swept)
     }
 
-    /// Sweeps every `sweep.interval_s`, for ever, beginning at a random time so that processes are spread.
+    /// Sweeps every `sweep.interval_s`, from a random time on so that processes do not sweep together. Never returns.
     pub async fn sweep_periodically(self: Arc<Self>) {
         let options = &self.config.sweep;
         if options.interval_s == 0 {
@@ -172,7 +161,7 @@ impl Sweep<'_> {
     }
 
     async fn unnamed(&mut self) -> Result<(), SweepError> {
-        // First, for an expired reservation still allows its file to be recorded.
+        // An expired reservation still allows its file to be recorded.
         self.catalog.expire_reservations().await?;
         let mut pages = pin!(pages_of(self.store, VERSIONS_FOLDER, PAGE as usize));
         let mut unnamed: Vec<ObjectMeta> = Vec::new();
@@ -189,7 +178,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes candidates that the catalog's tables do not name either; `false` when files are held.
+    /// Removes candidates that the catalog's tables do not name, either. Returns `false` if files are held.
     async fn remove_unnamed(&mut self, candidates: &mut Vec<ObjectMeta>) -> Result<bool, SweepError> {
         let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
         let named = self.named_in_tables(&paths).await?;
@@ -203,7 +192,7 @@ impl Sweep<'_> {
         Ok(true)
     }
 
-    /// Which of these paths the catalog's tables name, though its indexes do not.
+    /// The paths that the catalog's tables name, although its indexes do not.
     async fn named_in_tables(&mut self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let named = self.catalog.files_named_in_tables(paths).await?;
         for path in &named {
@@ -219,7 +208,7 @@ impl Sweep<'_> {
         let mut old = self.store.unfinished(VERSIONS_FOLDER).await?;
         old.retain(|file| self.is_older(file.modified.into()));
         for page in old.chunks(PAGE as usize) {
-            // A writer that is at work has reserved its file, however long ago its last byte was.
+            // A running writer has a reservation, even if its last write was long ago.
             let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
             let named = self.catalog.files_named(&objects).await?;
             let mut unnamed = page.to_vec();
@@ -232,8 +221,9 @@ impl Sweep<'_> {
                     return Ok(());
                 }
                 let failure = self.store.remove_unfinished(file).await.err().map(|error| error.to_string());
-                let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
-                self.count(SweptFile { path, size_bytes, reason, failure });
+                let path = file.path.clone();
+                let reason = SweepReason::Unfinished;
+                self.count(SweptFile { path, size_bytes: file.size_bytes, reason, failure });
             }
         }
         Ok(())
@@ -254,7 +244,7 @@ impl Sweep<'_> {
         while let Some(mut old) = pages.try_next().await? {
             old.retain(|object| self.is_older(object.last_modified));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
-            // One that is lost by a damaged index is made again.
+            // An export that a damaged index loses is created again.
             let named = self.catalog.shared_exports_named(&paths).await?;
             for object in old.iter().filter(|object| !named.contains(object.location.as_ref())) {
                 self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed).await;
@@ -268,8 +258,8 @@ impl Sweep<'_> {
             let parent = self.config.data.directory.join(folder);
             let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
             for Abandoned { name, size_bytes, failure } in removed {
-                let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
-                self.count(SweptFile { path, size_bytes, reason, failure });
+                let path = format!("{folder}/{name}");
+                self.count(SweptFile { path, size_bytes, reason: SweepReason::Abandoned, failure });
             }
         }
     }
@@ -277,14 +267,14 @@ impl Sweep<'_> {
     async fn remove(&mut self, path: &str, size_bytes: u64, reason: SweepReason) {
         let failure = match self.store.objects().delete(&ObjectPath::from(path)).await {
             Ok(()) => None,
-            // Another sweep was faster, or the file was never there.
+            // Another sweep was faster, or the file never existed.
             Err(object_store::Error::NotFound { .. }) => None,
             Err(error) => Some(error.to_string()),
         };
         self.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure });
     }
 
-    /// Counts a file that was to go, and tells of it.
+    /// Counts and reports a file.
     fn count(&mut self, file: SweptFile) {
         let outcome = match file.failure {
             None => {
@@ -302,7 +292,7 @@ impl Sweep<'_> {
     }
 
     fn is_older(&self, modified: DateTime<Utc>) -> bool {
-        // One from the future, by another clock, is not.
+        // A time in the future, by another clock, is not older.
         self.catalog.now().signed_duration_since(modified).to_std().is_ok_and(|age| age > self.older_than)
     }
 }

@@ -1,7 +1,7 @@
-//! Attempts to refresh a dataset: holding it, and recording how that ended.
+//! Attempts to refresh a dataset: their leases, and the records of their outcomes.
 //!
-//! An end that the catalog does not take is remembered, and recorded as soon as it can be: until then its dataset is
-//! held, and the next attempt of this process records it first.
+//! If the catalog rejects an outcome, the process records it later. Until then the lease holds the dataset, and the next
+//! attempt of this process records the outcome first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,19 +19,18 @@ use crate::refresh::version_file::WrittenFile;
 use crate::version_path::new_path;
 use crate::{Deliveries, Lookups, locked};
 
-/// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
 
-const HEARTBEAT: Duration = Duration::from_secs(20);
+const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How often the end of an attempt is tried again to be recorded, at first and at most.
-const RECORD_AGAIN: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
+/// The first and the longest delay before an outcome is recorded again.
+const RETRY_DELAYS: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
-/// How many attempts whose end is not recorded are remembered.
-const UNRECORDED: usize = 1_000;
+/// The maximum number of unrecorded outcomes.
+const MAX_UNRECORDED: usize = 1_000;
 
-/// How many attempts of a dataset are looked through for one that has just ended.
-const ATTEMPTS: u32 = 50;
+/// The newest attempts of a dataset, which include one that has just ended.
+const NEWEST_ATTEMPTS: u32 = 50;
 
 pub(crate) struct Attempts {
     pub(crate) catalog: Catalog,
@@ -39,12 +38,12 @@ pub(crate) struct Attempts {
     pub(crate) lookups: Arc<Lookups>,
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) tasks: Arc<RefreshTasks>,
-    /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
+    /// Ended attempts that still hold their datasets, with the reasons that the catalog rejected.
     pub(crate) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Attempts {
-    /// Makes the end of an attempt seen: by reads, and by whoever sends webhooks.
+    /// Notifies reads and webhooks of the end of an attempt.
     pub(super) fn show(&self) {
         self.lookups.catalog_changed();
         self.deliveries.wake();
@@ -57,7 +56,7 @@ impl Attempts {
         }
     }
 
-    /// Holds the dataset, also if an ended attempt of this process, or a process that is gone, still does.
+    /// Acquires the dataset, also if an ended attempt of this process, or an exited process, still holds it.
     pub(super) async fn acquire(
         &self,
         dataset: DatasetId,
@@ -74,38 +73,40 @@ impl Attempts {
         }
     }
 
-    /// Tries to record the end of an attempt until the catalog takes it, or the lease has expired.
+    /// Retries to record the end of an attempt until the lease has expired.
     fn record_end_later(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
-        let (dataset, attempt) = (lease.dataset.id, lease.attempt);
+        let dataset = lease.dataset.id;
+        let attempt = lease.attempt;
         let mut unrecorded = locked(&self.unrecorded);
-        if unrecorded.len() >= UNRECORDED {
+        if unrecorded.len() >= MAX_UNRECORDED {
             return;
         }
         unrecorded.insert(dataset, (attempt, reason));
         drop(unrecorded);
         let attempts = self.clone();
         self.tasks.begin_aftermath(async move {
-            let (expired, mut pause) = (Instant::now() + LEASE, RECORD_AGAIN.start);
-            while attempts.record_end(dataset, attempt).await.is_err() && Instant::now() < expired {
+            let expiry = Instant::now() + LEASE;
+            let mut pause = RETRY_DELAYS.start;
+            while attempts.record_end(dataset, attempt).await.is_err() && Instant::now() < expiry {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = attempts.tasks.stopped() => break,
                 }
-                pause = (pause * 2).min(RECORD_AGAIN.end);
+                pause = (pause * 2).min(RETRY_DELAYS.end);
             }
             attempts.forget(dataset, attempt);
         });
     }
 
-    /// Records the end of an attempt that is remembered, and gives its dataset back.
+    /// Records the end of an unrecorded attempt, which releases its dataset.
     async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
         let reason = match locked(&self.unrecorded).get(&dataset) {
             Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
-            // Recorded meanwhile.
+            // It was recorded in the meantime.
             _ => return Ok(()),
         };
         match self.catalog.fail_refresh(attempt, &reason).await {
-            // It had ended before: with a version, or because another took over.
+            // It had ended before, with a version or because another attempt took over.
             Ok(()) | Err(CatalogError::LeaseLost) => {
                 self.forget(dataset, attempt);
                 self.show();
@@ -116,11 +117,11 @@ impl Attempts {
         }
     }
 
-    /// Gives signs of life; ends when the lease is lost, or must be taken for lost.
+    /// Renews the lease until it is lost, or can be lost because the catalog does not respond.
     pub(super) async fn hold(&self, attempt: AttemptId) {
         let mut held_until = Instant::now() + LEASE;
         loop {
-            tokio::time::sleep(HEARTBEAT).await;
+            tokio::time::sleep(RENEW_INTERVAL).await;
             let asked = Instant::now();
             match tokio::time::timeout_at(held_until, self.catalog.renew_refresh(attempt, LEASE)).await {
                 Ok(Ok(())) => held_until = asked + LEASE,
@@ -135,8 +136,8 @@ impl Attempts {
         }
     }
 
-    /// Ends an attempt that failed: records why, gives the dataset back, and only then removes the file. Where an error
-    /// hid a commit that took place after all, gives the version.
+    /// Ends a failed attempt: records why, which releases the dataset, and then removes the file. If the commit succeeded
+    /// despite the error, returns the version.
     pub(super) async fn fail(
         self: &Arc<Self>,
         lease: &RefreshLease,
@@ -146,13 +147,13 @@ impl Attempts {
         let reason = error.for_the_owner();
         let published = match self.catalog.fail_refresh(lease.attempt, &reason).await {
             Ok(()) => Ok(None),
-            // It has ended before: with a version, or because another took over.
+            // It had ended before, with a version or because another attempt took over.
             Err(CatalogError::LeaseLost) => self.published_by(lease).await,
             Err(error) => Err(error),
         };
         match (&published, file) {
             (Ok(None), Some(file)) => file.abandon().await,
-            // A record names it; or whether one does is not known, and the sweep will find out.
+            // A record can name the file. Otherwise the sweep removes it.
             (Ok(Some(_)) | Err(_), Some(file)) => file.leave(),
             (_, None) => {}
         }
@@ -168,7 +169,7 @@ impl Attempts {
     }
 
     async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
-        let attempts = self.catalog.attempts(lease.dataset.id, None, ATTEMPTS).await?;
+        let attempts = self.catalog.attempts(lease.dataset.id, None, NEWEST_ATTEMPTS).await?;
         let outcome =
             attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
         match outcome {

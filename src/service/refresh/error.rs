@@ -1,4 +1,4 @@
-//! Why a refresh made no version.
+//! The errors of refreshes.
 
 use strata_catalog::CatalogError;
 use strata_ingest::{ReceiveError, SourceError};
@@ -86,7 +86,7 @@ impl From<CatalogError> for RefreshError {
 }
 
 impl RefreshError {
-    /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
+    /// The reason for the owner. Internal errors are logged, and their reasons are not shown.
     pub(crate) fn for_the_owner(&self) -> String {
         if let Some(shortage) = Shortage::of(self) {
             tracing::error!(error = %Causes(self), "failed to create version");

@@ -1,8 +1,8 @@
-//! Refreshes of processes that are gone: their datasets need not wait for the end of a lease.
+//! Ends the refreshes of exited processes before their leases expire.
 //!
-//! A lease names its process, and the node of that process. Each process of a data directory, or of a node, has a
-//! directory in `tmp/` with a lock that the system gives back when the process ends, however it does. So it is known at
-//! once whether one of them has ended. Of other processes it is not: their leases expire, or they count as lost.
+//! A lease names its process and the node of that process. Each process of a data directory, or of a node, has a locked
+//! directory in `tmp/`, and the system releases the lock when the process ends. So strata recognizes exited processes of
+//! its own data directory. The leases of others expire.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl FormerProcesses {
         has_this_directory && self.scratch.has_ended(&holder.process)
     }
 
-    /// Ends the refresh that holds a dataset if its process is gone. Returns whether nothing holds it any more.
+    /// Ends the refresh that holds a dataset if its process has exited. Returns whether the dataset is free.
     pub(super) async fn end_refresh_of(&self, dataset: DatasetId) -> Result<bool, CatalogError> {
         match self.catalog.held_refresh(dataset).await? {
             None => Ok(true),
@@ -40,13 +40,13 @@ impl FormerProcesses {
         }
     }
 
-    /// Ends the refreshes that began before then and whose processes are gone, and returns their number.
+    /// Ends the refreshes of exited processes that began before a time, and returns their number.
     pub(super) async fn end_refreshes(&self, began_before: DateTime<Utc>) -> Result<u64, CatalogError> {
         let held = self.catalog.held_refreshes(began_before).await?;
         if held.is_empty() {
             return Ok(0);
         }
-        // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
+        // Checked after the list was read: a process that began one of these refreshes had its directory before.
         let is_alone = self.own_catalog && self.scratch.is_alone();
         let gone = held.into_iter().filter(|held| is_alone || self.is_gone(held)).collect();
         self.catalog.end_dead_refreshes(gone).await

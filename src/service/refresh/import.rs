@@ -1,8 +1,7 @@
-//! A source to a new version of a dataset.
+//! Imports a source as a new version of a dataset.
 //!
-//! A dataset that is there is refreshed (`refresh`). For a new one the version file is made first; then, with the file
-//! durable, dataset and version are recorded in one transaction. A failure at any step leaves no version, no dataset
-//! and no file behind.
+//! An existing dataset is refreshed (`refresh`). For a new one, the version file is written first, and then one
+//! transaction records dataset and version. A failed import leaves no version, no dataset and no file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,21 +31,21 @@ use crate::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 pub struct ImportRequest {
     /// A path of a local file, `-` for standard input, or the URL of a source: http, https, s3 or store.
     pub source: String,
-    /// The dataset's name. The owner's dataset of that name is refreshed; otherwise one is created.
+    /// The name of the dataset, which is created unless the owner has it.
     pub name: String,
     pub owner_email: String,
-    /// What the dataset is, where that is said, whether it is created or not; nothing unsays it.
+    /// The description of a new or existing dataset. Missing values change nothing.
     pub about: About,
     pub private: bool,
     /// The source's format; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// Where the array of entities lies in a JSON document.
+    /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
-    /// Whether the `_source` of entities keeps the query of the URL; so it does where the dataset says so. A dataset
-    /// that is created says so if this does.
+    /// Whether the `_source` of entities includes the URL's query string. Also the setting of a new dataset. If `false`, the
+    /// setting of an existing dataset decides.
     pub publish_query: bool,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls; so they do where the dataset says so. A dataset
-    /// that is created says so if this does. A source of another format is refused then.
+    /// Whether csv and tsv cells become numbers, booleans and nulls; other formats are refused then. Also the setting of a
+    /// new dataset. If `false`, the setting of an existing dataset decides.
     pub infer_types: bool,
 }
 
@@ -60,7 +59,6 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
-/// An import failed; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("there is no user {0}; to add a user, run `strata user add`")]
@@ -93,9 +91,8 @@ impl From<SourceError> for ImportError {
 }
 
 impl Refreshes {
-    /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
-    /// Dropping it cancels nothing; [`Refreshes::finish`] does.
-    /// A failed refresh of an existing dataset is recorded with its reason.
+    /// Creates a version of the owner's dataset with this name, and the dataset if it does not exist. Only
+    /// [`Refreshes::finish`] cancels it. A failed refresh of an existing dataset is recorded with its reason.
     pub async fn import(
         self: &Arc<Self>,
         request: ImportRequest,
@@ -120,8 +117,9 @@ impl Refreshes {
         let started_at = self.catalog.now();
         let Some(dataset) = self.catalog.dataset_by_name(owner.id, &name).await? else {
             let created = tokio::select! {
-                file = self.new_file(owner.id, request, progress) => {
-                    self.publish_new(&owner, name, request, file?, started_at).await
+                written = self.new_file(owner.id, request, progress) => {
+                    let (file, warnings) = written?;
+                    self.publish_new(&owner, name, request, file, warnings, started_at).await
                 }
                 () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
             };
@@ -160,7 +158,7 @@ impl Refreshes {
     ) -> Result<(WrittenFile, Vec<String>), RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let document = self.ingest.open_import(owner, request, InferTypes::No).await?;
-        let Decoded { spooled, warnings } = self.ingest.decode(document, &permit, progress).finish().await?;
+        let Decoded { spooled, warnings, .. } = self.ingest.decode(document, &permit, progress).await?;
         let file = self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await?;
         Ok((file, warnings))
     }
@@ -170,7 +168,8 @@ impl Refreshes {
         owner: &User,
         name: DatasetName,
         request: &ImportRequest,
-        (file, warnings): (WrittenFile, Vec<String>),
+        file: WrittenFile,
+        warnings: Vec<String>,
         started_at: DateTime<Utc>,
     ) -> Result<Imported, ImportError> {
         let url = is_url(&request.source);
@@ -184,7 +183,7 @@ impl Refreshes {
             records_path: request.records_path.as_ref().map(ToString::to_string),
             publish_query: request.publish_query,
             infer_types: request.infer_types,
-            // What was read from a file cannot be fetched again by a schedule.
+            // A schedule cannot fetch a file again.
             schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
             index: IndexSettings::default(),
             ping_token: Secret::ping_token(rand::random()),
@@ -200,7 +199,7 @@ impl Refreshes {
 }
 
 impl Ingest {
-    /// Opens what is to be imported. Where the request does not say what cells of tables become, the dataset does.
+    /// Opens the source. `of_dataset` is the setting of the dataset, for requests without one.
     pub(crate) async fn open_import(
         &self,
         owner: UserId,
@@ -230,7 +229,7 @@ impl Ingest {
 
 const STANDARD_INPUT: &str = "-";
 
-/// The file of a local source: a path, a `file:` URL, which no dataset may have, or `-` for standard input.
+/// The file of a local source: a path, a `file:` URL, or `-` for standard input.
 pub fn local_path(source: &str) -> Option<PathBuf> {
     if source == STANDARD_INPUT {
         return Some(PathBuf::from("/dev/stdin"));
@@ -242,7 +241,7 @@ pub fn local_path(source: &str) -> Option<PathBuf> {
     }
 }
 
-/// A sentence where a dataset goes on having another source than the one that was imported.
+/// The warning if the dataset keeps another source than the imported one.
 fn source_kept(kept: &DatasetSource, imported: &str) -> Option<String> {
     let kept = match kept {
         DatasetSource::Url(url) if url == imported => return None,
@@ -274,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_stays_another_one_is_told() {
+    fn warning_mentions_other_source() {
         let url = |text: &str| DatasetSource::Url(text.to_owned());
         for (kept, imported, told) in [
             (url("https://a.test/x"), "https://a.test/x", None),

@@ -1,10 +1,9 @@
-//! The stages of incoming entities: received whole, then decoded, then written.
+//! The stages of incoming entities: they are received in full, then decoded, then written.
 //!
-//! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles
-//!   holds no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
-//! - **Decoded and written** holding a permit, of which there are `sources.concurrent`. Users get theirs one after the
-//!   other, so that one with many refreshes keeps nobody waiting for long.
-//! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
+//! - **Receiving** requires one of the `sources.receiving` slots, which users share fairly, but no thread and no permit,
+//!   because a sender can be slow. The received bytes are on disk, limited for each user and in total (`SpoolBudget`).
+//! - **Decoding and writing** require one of the `sources.concurrent` permits. Users take turns, so that a user with many
+//!   refreshes does not delay others for long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +29,11 @@ use strata_types::source::SourceFormat;
 
 use crate::admission::{Permit, fair_limit};
 use crate::maintenance::scratch::Scratch;
+use crate::refresh::decoding::Decoded;
 use crate::refresh::error::RefreshError;
 use crate::{Overloaded, Principal};
 
-/// Bytes of a pushed body in which its dataset is looked for before the rest is received.
+/// The beginning of a pushed body in which its dataset is found before the rest is received.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// The member of a pushed body that names its dataset.
@@ -43,15 +43,15 @@ pub(crate) struct Document {
     pub input: SourceInput,
     /// The format; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// Where the array of entities lies in a JSON document.
+    /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
     /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: InferTypes,
-    /// What entities without `_source` get as one.
+    /// The `_source` of entities without one.
     pub fetched_from: Option<String>,
-    /// The disk that the bytes take; what is decoded of them is added.
+    /// The disk space of the bytes and of their decoded entities.
     pub charge: SpoolCharge,
-    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
+    /// The members next to the entities, if the document is a pushed JSON object.
     pub envelope: Option<&'static [&'static str]>,
 }
 
@@ -69,7 +69,7 @@ impl Document {
     }
 }
 
-/// The way in: sources, gates and the disk.
+/// Receives and decodes entities within the limits of users.
 pub struct Ingest {
     pub(crate) config: Arc<Config>,
     pub(super) catalog: Catalog,
@@ -81,8 +81,7 @@ pub struct Ingest {
     pub(super) budget: SpoolBudget,
 }
 
-/// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
-/// the last of them is gone, so that a thread whose client has left still counts.
+/// The permit to decode and write. The threads that do it have clones, so that a thread whose client has left counts.
 pub(crate) type RefreshPermit = Arc<Permit>;
 
 impl Ingest {
@@ -91,10 +90,10 @@ impl Ingest {
         catalog: Catalog,
         store: Store,
         outgoing: Outgoing,
-        (scratch, disk): (Arc<Scratch>, DiskReserve),
+        scratch: Arc<Scratch>,
+        disk: DiskReserve,
     ) -> Ingest {
         let sources = &config.sources;
-        // What waits has its own bounds: the time of a refresh, or of its client.
         let limit = |name, what, units| {
             fair_limit(LimitName { name, what }, units, &config.fair, sources.queue, sources.timeout_s)
         };
@@ -118,11 +117,12 @@ impl Ingest {
         self.permits.used_units()
     }
 
-    pub(crate) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
+    /// A slot for receiving.
+    pub(crate) async fn slot(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Principal::User(user), 1).await?)
     }
 
-    pub(crate) fn try_place(&self, user: UserId) -> Option<Permit> {
+    pub(crate) fn try_slot(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Principal::User(user), 1).ok()
     }
 
@@ -150,7 +150,7 @@ pub struct Pushed {
 pub(crate) struct Receiving {
     receiver: Receiver,
     document: Document,
-    place: Option<Permit>,
+    slot: Permit,
 }
 
 impl Receiving {
@@ -160,11 +160,11 @@ impl Receiving {
 
     pub(crate) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
-        drop(self.place);
+        drop(self.slot);
         Ok(Document { input: received.input, charge: received.charge, ..self.document })
     }
 
-    /// The members of a pushed body that stand in its beginning, and whether all of it has come. Cancel safe.
+    /// The members in the beginning of a pushed body, and whether the body has ended. Cancel safe.
     pub(crate) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
         let ended = self.receiver.receive_head(HEAD_BYTES).await?;
         let members = self.document.envelope.unwrap_or_default();
@@ -196,9 +196,9 @@ impl Ingest {
             .with_least_rate(least_rate)
     }
 
-    /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
-    /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at
-    /// once.
+    /// Receives and decodes a JSON object of at most `sources.max_bytes`, with the member `entities` and these members,
+    /// including `dataset_id`. Refuses a body that begins with a dataset of another owner at once. Dropping the future
+    /// ends the work.
     pub async fn receive<S, E>(
         &self,
         owner: UserId,
@@ -210,39 +210,27 @@ impl Ingest {
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         let document = Document { envelope: Some(members), ..Document::new(self.pushed_input(body)) };
-        let mut receiving = self.begin_receiving(owner, document, None).await?;
+        let mut receiving = self.begin_receiving(owner, document, self.slot(owner).await?);
         let (head, ended) = receiving.head().await?;
-        // One that is no number is told when the body is decoded.
+        // Decoding reports an invalid number.
         let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
         self.check_head(owner, named, ended).await?;
         let document = receiving.receive().await?;
         let permit = self.permit(owner).await?;
-        let mut decoding = self.decode(document, &permit, &Arc::default());
-        let members = decoding.fields().await;
-        let spooled = decoding.finish().await?.spooled;
-        let members = members.ok_or(RefreshError::Worker)?;
+        let Decoded { spooled, fields, .. } = self.decode(document, &permit, &Arc::default()).await?;
+        let members = fields.ok_or(RefreshError::Worker)?;
         Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
     }
 
-    /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
-    pub(crate) async fn begin_receiving(
-        &self,
-        user: UserId,
-        document: Document,
-        place: Option<Permit>,
-    ) -> Result<Receiving, RefreshError> {
-        let place = match place {
-            Some(place) => place,
-            None => self.place(user).await?,
-        };
+    pub(crate) fn begin_receiving(&self, user: UserId, document: Document, slot: Permit) -> Receiving {
         let Document { input, .. } = document;
-        let (limit, directory) = (self.config.sources.max_bytes, self.scratch.restored_path());
-        let receiver = Receiver::new(input, limit, &self.budget, user.get(), directory);
+        let directory = self.scratch.restored_path();
+        let receiver = Receiver::new(input, self.config.sources.max_bytes, &self.budget, user.get(), directory);
         let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
-        Ok(Receiving { receiver, document, place: Some(place) })
+        Receiving { receiver, document, slot }
     }
 
-    /// Bytes of disk that sources and pushed bodies take at the moment.
+    /// The disk space that sources and pushed bodies take at the moment.
     pub fn spooled_bytes(&self) -> u64 {
         self.budget.used_bytes()
     }
@@ -268,7 +256,7 @@ impl Ingest {
     }
 }
 
-/// The way out, by the operator's `net.*`.
+/// Creates the client for outgoing connections from the options `net.*`.
 pub(crate) fn outgoing(config: &Config) -> Outgoing {
     let net = &config.net;
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);

@@ -1,17 +1,16 @@
-//! The one way in which a dataset gets a new version, whoever asks for it: its owner, a ping, the schedule, an import.
+//! Creates the new versions of datasets, for owners, pings, schedules and imports.
 //!
-//! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
-//! 2. Fetch or take the document, all of it; then wait for a permit, and decode it into a spool (`ingest`).
-//! 3. Write the version file under the path that was reserved with the lease. A source that says, or content that
-//!    shows, that nothing has changed needs none: the version shares the file of the one before, unless that was
-//!    written with another index, or is damaged: it is read whole before it is shared.
-//! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
+//! 1. Acquire the dataset: an attempt with a lease that a heartbeat renews. Losing the lease stops the work.
+//! 2. Receive the entire document; then wait for a permit, and decode the document into a spool (`ingest`).
+//! 3. Write the version file to the path that was reserved with the lease. If the source or the content has not changed,
+//!    the version shares the previous file, unless that was written with another index or is damaged. So it is read in
+//!    full before it is shared.
+//! 4. Publish the version in one transaction of the catalog, or record the error and remove the file.
 //!
-//! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
-//! and [`Refreshes::finish`] can wait for what is under way when the process is to end.
+//! The work runs in a task, so that a caller who leaves cancels only a body that was not received in full, and
+//! [`Refreshes::finish`] can wait for running work.
 
 pub(crate) mod attempts;
-pub(crate) mod clock_watch;
 pub(crate) mod decoding;
 pub(crate) mod error;
 pub(crate) mod former;
@@ -50,17 +49,17 @@ use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::{VersionFiles, WrittenFile};
 
 pub(crate) enum Entities {
-    /// From the dataset's URL, in this place among what is received, or in one that is waited for.
+    /// From the dataset's URL, with this slot for receiving, or one that the refresh waits for.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
     Pushed {
         receiving: Box<Receiving>,
-        /// While it comes, tells that its sender has left.
+        /// Cancelled if the sender leaves while the body is received.
         left: CancellationToken,
-        /// Whether the dataset says what cells of tables become, because the sender does not.
+        /// Whether the setting of the dataset decides about the types of cells.
         as_dataset: bool,
     },
-    /// From a document that has been decoded; the permit is held.
+    /// From a decoded document.
     Decoded(Box<Decoded>, RefreshPermit),
 }
 
@@ -77,7 +76,7 @@ enum Content {
 
 struct Made {
     content: Content,
-    /// What to ask its source by next time.
+    /// The validators for the next request to the source.
     validators: Option<Validators>,
     warnings: Vec<String>,
 }
@@ -89,7 +88,7 @@ pub struct Refreshes {
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) tasks: Arc<RefreshTasks>,
     pub(crate) running: Arc<Running>,
-    /// Whether owners and pings may ask this process for versions.
+    /// Whether owners and pings can request versions from this process.
     pub(crate) has_role: bool,
 }
 
@@ -98,16 +97,15 @@ impl Refreshes {
         if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
     }
 
-    /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
-    /// nothing. On an error the dataset is as it was, and the reason is recorded for the owner.
+    /// Fetches the dataset's source, and creates a version. Dropping the future cancels nothing. On an error the dataset
+    /// is unchanged, and the reason is recorded for the owner.
     pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
         self.check_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         self.fetch_into(&dataset, RefreshTrigger::Manual).await
     }
 
-    /// [`Refreshes::fetch`], asked for by whoever has the dataset's ping URL.
-    /// An unknown token is [`RefreshError::NotFound`].
+    /// [`Refreshes::fetch`] by the token of the dataset's ping URL.
     pub async fn ping(self: &Arc<Self>, token: &str) -> Result<Refreshed, RefreshError> {
         self.check_role()?;
         let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
@@ -125,7 +123,8 @@ impl Refreshes {
         if dataset.source == DatasetSource::Push {
             return Err(RefreshError::NothingToFetch);
         }
-        let (refreshes, id) = (self.clone(), dataset.id);
+        let refreshes = self.clone();
+        let id = dataset.id;
         let entities = Entities::Fetched(None);
         self.tasks.run(async move { refreshes.make_version(id, trigger, entities, &Arc::default()).await }).await
     }
@@ -139,28 +138,25 @@ impl Refreshes {
     ) -> Result<Refreshed, RefreshError> {
         let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
-        // The lease is that of one attempt at a time.
+        // Only one attempt has the lease at a time.
         let _running = self.running.enter(dataset, progress);
         crash::point("refresh.leased");
-        // What the decoders log has no other sign of the dataset. At the level of what they log.
+        // The decoders do not know the dataset of what they log, at most at this level.
         let span = tracing::error_span!("refresh", dataset_id = dataset.get());
         let made = tokio::select! {
             made = self.make(&lease, entities, progress).instrument(span) => made,
             () = self.tasks.stopped() => Err(RefreshError::Stopping),
             () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
-        let outcome = match made {
-            Err(error) => {
-                let published = self.attempts.fail(&lease, error, None).await;
-                published.map(|record| Refreshed { record, warnings: Vec::new() })
-            }
+        let (published, warnings) = match made {
+            Err(error) => (self.attempts.fail(&lease, error, None).await, Vec::new()),
             Ok(Made { content, validators, warnings }) => {
                 progress.enter(RefreshStage::Publishing);
-                let published = self.publish(&lease, content, validators.as_ref(), &warnings).await;
-                published.map(|record| Refreshed { record, warnings })
+                (self.publish(&lease, content, validators.as_ref(), &warnings).await, warnings)
             }
         };
-        // Also after a failure, which may have come after a write.
+        let outcome = published.map(|record| Refreshed { record, warnings });
+        // A write can precede a failure.
         self.attempts.show();
         let ended = if outcome.is_ok() { "published" } else { "failed" };
         metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
@@ -176,7 +172,7 @@ impl Refreshes {
                 );
                 log_warnings(dataset, warnings);
             }
-            // The scheduler logs it, louder.
+            // The scheduler logs it at a higher level.
             Err(_) if trigger == RefreshTrigger::Schedule => {}
             Err(error) => {
                 tracing::info!(
@@ -203,14 +199,14 @@ impl Refreshes {
                 return self.write_version(lease, *decoded, before, None, permit, progress).await;
             }
             Entities::Imported(request) => {
-                // A command has the process to itself, and reads while it decodes.
+                // A command does not share the process, so it reads while it decodes.
                 let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
                 progress.enter(RefreshStage::Decoding);
                 let document = self.ingest.open_import(owner, &request, infer_types(&lease.dataset)).await?;
-                let decoding = self.ingest.decode(document, &permit, progress);
-                return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
+                let decoded = self.ingest.decode(document, &permit, progress).await?;
+                return self.write_version(lease, decoded, before, None, permit, progress).await;
             }
             Entities::Pushed { receiving, left, as_dataset } => {
                 progress.receives(receiving.progress());
@@ -227,15 +223,15 @@ impl Refreshes {
                 let infer_types = if as_dataset { infer_types(&lease.dataset) } else { document.infer_types };
                 (Document { records_path, infer_types, ..document }, None)
             }
-            Entities::Fetched(place) => {
+            Entities::Fetched(slot) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
                 let known = match &before {
                     Some(_) => self.catalog.source_validators(lease.dataset.id).await?,
                     None => None,
                 };
-                let place = match place {
-                    Some(place) => place,
-                    None => self.ingest.place(owner).await?,
+                let slot = match slot {
+                    Some(slot) => slot,
+                    None => self.ingest.slot(owner).await?,
                 };
                 let mut opened = self.ingest.source_client(owner).open(url, known.as_ref()).await?;
                 if let Opened::NotModified(validators) = opened {
@@ -247,7 +243,7 @@ impl Refreshes {
                                 warnings: Vec::new(),
                             });
                         }
-                        // What the source would give again is needed now.
+                        // The shared file is damaged.
                         Some(_) => opened = self.ingest.source_client(owner).open(url, None).await?,
                         None => return Err(not_asked().into()),
                     }
@@ -261,7 +257,7 @@ impl Refreshes {
                     fetched_from: Some(url),
                     ..Document::new(fetched.input)
                 };
-                let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
+                let receiving = self.ingest.begin_receiving(owner, document, slot);
                 progress.receives(receiving.progress());
                 (receiving.receive().await?, Some(fetched.validators))
             }
@@ -269,10 +265,8 @@ impl Refreshes {
         progress.enter(RefreshStage::Waiting);
         let permit = self.ingest.permit(owner).await?;
         progress.enter(RefreshStage::Decoding);
-        let mut decoding = self.ingest.decode(document, &permit, progress);
-        let fields = decoding.fields().await;
-        let decoded = decoding.finish().await?;
-        let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
+        let decoded = self.ingest.decode(document, &permit, progress).await?;
+        let named = decoded.fields.as_ref().map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
         if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
             let reason = format!("the request is for dataset {}, but its body is for {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
@@ -280,11 +274,11 @@ impl Refreshes {
         self.write_version(lease, decoded, before, validators, permit, progress).await
     }
 
-    /// The entities as a file, written holding the permit: the one of the version before, or a new one.
+    /// Returns the previous version's file if it has the same entities, or writes a new one.
     async fn write_version(
         &self,
         lease: &RefreshLease,
-        Decoded { spooled, warnings }: Decoded,
+        Decoded { spooled, warnings, .. }: Decoded,
         before: Option<VersionFile>,
         validators: Option<Validators>,
         permit: RefreshPermit,
@@ -315,15 +309,13 @@ impl Refreshes {
             Content::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
         };
         let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
-        // Where a directory is gone, what was written is, too.
-        let published = match self.files.binding.verify().await {
-            Ok(()) => {
-                let attempt = PublishingAttempt { id: lease.attempt, warnings };
-                let published = self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await;
-                published.map_err(RefreshError::from)
-            }
-            Err(error) => Err(error.into()),
+        let publishing = async {
+            // If the store's directory is gone, so is the new file.
+            self.files.binding.verify().await?;
+            let attempt = PublishingAttempt { id: lease.attempt, warnings };
+            Ok::<_, RefreshError>(self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await?)
         };
+        let published = publishing.await;
         let file = match made {
             Content::New(file) => Some(file),
             Content::Shared(_) => None,
@@ -339,13 +331,12 @@ impl Refreshes {
         }
     }
 
-    /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
+    /// Starts no more refreshes, waits `limit` for running ones, and then stops the others, which record that.
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
     }
 }
 
-/// Tells the operator what the owner should know.
 pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     for warning in warnings {
         tracing::warn!(dataset_id = dataset.get(), %warning, "refreshed dataset with warning");

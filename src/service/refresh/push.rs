@@ -1,4 +1,4 @@
-//! Entities that owners send: to a dataset that the request names, or its body.
+//! Pushed entities, for a dataset that the request or its body names.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::refresh::ingest::{DATASET_ID, Document};
 use crate::refresh::{Entities, Refreshed, Refreshes};
 
 pub struct Push<S> {
-    /// The dataset, where the request names it; otherwise the body does.
+    /// The dataset, if the request names it; otherwise the body does.
     pub dataset: Option<DatasetId>,
     pub body: S,
     pub content_type: Option<String>,
-    /// The name of the file that it is, whose extension may tell the format.
+    /// The file name, whose extension can determine the format.
     pub name: Option<String>,
     /// The format of the body; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// What becomes of the cells of csv and tsv, where the sender says; else as the dataset has it.
+    /// The types of csv and tsv cells; `None` uses the setting of the dataset.
     pub infer_types: Option<InferTypes>,
-    /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
+    /// Whether the body is an object with the member `entities` and optionally `dataset_id`.
     pub enveloped: bool,
 }
 
 impl Refreshes {
-    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
-    /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
-    /// names it, after its beginning. A body that does not say which dataset it is for leaves no record.
+    /// Creates a version from a body. Dropping the future cancels only the receiving of the body. A dataset of another
+    /// owner is refused before the body is read, or after its beginning if the body names the dataset. A body that names
+    /// no dataset leaves no record.
     pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<Refreshed, RefreshError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -50,13 +50,17 @@ impl Refreshes {
             input = input.with_name(name);
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let (format, infer_types) = (push.format, push.infer_types.unwrap_or_default());
-        let document = Document { format, infer_types, envelope, ..Document::new(input) };
-        let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;
+        let document = Document {
+            format: push.format,
+            infer_types: push.infer_types.unwrap_or_default(),
+            envelope,
+            ..Document::new(input)
+        };
+        let mut receiving = self.ingest.begin_receiving(owner, document, self.ingest.slot(owner).await?);
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
             let (head, ended) = receiving.head().await?;
-            // One that is no number is told when the body is decoded.
+            // Decoding reports an invalid number.
             dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
             self.ingest.check_head(owner, dataset, ended).await?;
             if let Some(dataset) = dataset {
@@ -88,13 +92,8 @@ impl Refreshes {
 
     async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<Refreshed, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
-        let mut decoding = self.ingest.decode(document, &permit, &Arc::default());
-        let fields = decoding.fields().await;
-        if let Some(fields) = &fields {
-            fields.integer(DATASET_ID)?;
-        }
-        let decoded = decoding.finish().await?;
-        let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
+        let decoded = self.ingest.decode(document, &permit, &Arc::default()).await?;
+        let found = decoded.fields.as_ref().ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
         let dataset = found.map(DatasetId::new).ok_or_else(|| {
             let reason = "dataset_id is missing; it must be the ID of the dataset to refresh".to_owned();
             SourceError::BadBody { reason }

@@ -1,5 +1,4 @@
-//! The refreshes that run in this process, for those who watch: how far each is. What runs elsewhere is known from the
-//! record of its attempt alone.
+//! The progress of the refreshes in this process, for requests that watch them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +15,7 @@ use crate::refresh::decoding::{ImportProgress, RefreshStage};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
     pub stage: RefreshStage,
-    /// Bytes of the source that have come, compressed as they came.
+    /// Received bytes of the source, before decompression.
     pub bytes: u64,
     pub entities: u64,
     pub written: u64,
@@ -37,13 +36,13 @@ impl From<&ImportProgress> for RefreshProgress {
 pub(crate) struct Running {
     refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
     watches: Mutex<HashMap<UserId, usize>>,
-    /// Requests of all users together that may watch at the same time: `limits.refresh_streams`.
-    most_watches: usize,
+    /// The maximum number of requests of all users that watch at the same time (`limits.refresh_streams`).
+    max_watches: usize,
 }
 
 impl Running {
-    pub(crate) fn new(most_watches: usize) -> Running {
-        Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
+    pub(crate) fn new(max_watches: usize) -> Running {
+        Running { refreshes: Mutex::default(), watches: Mutex::default(), max_watches }
     }
 
     pub(super) fn enter(self: &Arc<Self>, dataset: DatasetId, progress: &Arc<ImportProgress>) -> Entered {
@@ -61,7 +60,7 @@ pub(super) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let mut refreshes = locked(&self.running.refreshes);
-        // One whose lease was lost may end after the one that took over has begun.
+        // A refresh that lost its lease can end after another one has begun.
         if refreshes.get(&self.dataset).is_some_and(|progress| Arc::ptr_eq(progress, &self.progress)) {
             refreshes.remove(&self.dataset);
         }
@@ -86,15 +85,15 @@ impl Drop for Watch {
 }
 
 impl Refreshes {
-    /// How far the refresh of a dataset is, if one runs in this process.
+    /// The progress of a dataset's refresh, if it runs in this process.
     pub fn progress(&self, dataset: DatasetId) -> Option<RefreshProgress> {
         locked(&self.running.refreshes).get(&dataset).map(|progress| RefreshProgress::from(&**progress))
     }
 
-    /// Counts a request of a user that watches; `None` where there are as many as there may be, of the user or of all.
+    /// Counts a request that watches; `None` if the user or all users have the maximum number.
     pub fn watch(&self, user: UserId) -> Option<Watch> {
         let mut watches = locked(&self.running.watches);
-        if watches.values().sum::<usize>() >= self.running.most_watches
+        if watches.values().sum::<usize>() >= self.running.max_watches
             || watches.get(&user).copied() >= Some(REFRESH_STREAMS)
         {
             return None;
@@ -109,9 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refresh_is_shown_until_it_ends_and_the_one_that_took_over_stays() {
-        let (running, dataset) = (Arc::new(Running::new(1)), DatasetId::new(1));
-        let (one, other) = (Arc::new(ImportProgress::default()), Arc::new(ImportProgress::default()));
+    fn ended_refresh_does_not_hide_its_successor() {
+        let running = Arc::new(Running::new(1));
+        let dataset = DatasetId::new(1);
+        let [one, other] = [(); 2].map(|()| Arc::new(ImportProgress::default()));
         let first = running.enter(dataset, &one);
         let second = running.enter(dataset, &other);
         drop(first);

@@ -1,6 +1,5 @@
-//! The tasks that make versions: a caller who leaves cancels nothing, and a process that is to end waits for them. And
-//! threads of their own for what decodes and writes, so that it takes none of those that everybody's blocking calls
-//! share, and gives way to whoever has less to do.
+//! The tasks that create versions, which callers do not cancel and a stopping process waits for. Decoding and writing
+//! have separate threads, so that they do not occupy the shared threads for blocking calls, and have a lower priority.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use tracing::Instrument;
 
 use crate::refresh::error::RefreshError;
 
-/// How long refreshes that are told to stop may take to record that they have.
-const STOPPING: Duration = Duration::from_secs(3);
+/// The time in which stopped refreshes can record that.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
 pub(crate) struct RefreshTasks {
@@ -24,8 +23,8 @@ pub(crate) struct RefreshTasks {
 }
 
 impl RefreshTasks {
-    /// Runs a refresh, whoever waits for it.
-    /// [`RefreshError::Stopping`] if no more are begun, [`RefreshError::Worker`] if it panics.
+    /// Runs a refresh to its end. [`RefreshError::Stopping`] if the process is stopping, [`RefreshError::Worker`] if the
+    /// refresh panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,
@@ -42,7 +41,7 @@ impl RefreshTasks {
         }
     }
 
-    /// Begins what comes after a refresh, also when no more are begun: the process waits for it, for a while.
+    /// Starts the work after a refresh, also while the process is stopping.
     pub(crate) fn begin_aftermath(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
     }
@@ -51,7 +50,7 @@ impl RefreshTasks {
         self.stop.cancelled().await;
     }
 
-    /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
+    /// See [`crate::Refreshes::finish`].
     pub(crate) async fn finish(&self, limit: Duration) {
         self.closed.store(true, Ordering::SeqCst);
         self.tasks.close();
@@ -60,13 +59,13 @@ impl RefreshTasks {
         }
         tracing::warn!(refreshes = self.tasks.len(), "stopping refreshes that did not finish within server.drain_s");
         self.stop.cancel();
-        if tokio::time::timeout(STOPPING, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(refreshes = self.tasks.len(), "abandoned running refreshes");
         }
     }
 }
 
-/// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
+/// Runs blocking work on a new thread, which starts at once. Dropping the future does not end the work.
 /// [`RefreshError::Worker`] if the work panics.
 pub(crate) fn on_thread<T: Send + 'static>(
     name: &str,

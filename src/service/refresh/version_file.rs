@@ -1,14 +1,12 @@
 //! Version files: reserved, written, and recorded or abandoned.
 //!
-//! 1. The file's path is reserved, so that no sweep takes the file for one that a crash left behind: with the lease of
-//!    a refresh, or by itself where no refresh holds it. It has a name never used before.
-//! 2. It is written, on a thread of its own, which keeps the permit that it works in until it ends. The reservation is
-//!    renewed for as long as that takes.
+//! 1. A new path is reserved with the lease of a refresh, or separately, so that no sweep removes the file.
+//! 2. A thread writes the file. It has the permit until it ends, and the reservation is renewed until then.
 //! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
 //!    [`ReservedFile`] or [`WrittenFile`] is dropped.
 //!
-//! After any failure in between, even a killed process, the file is recorded, removed, or neither recorded nor
-//! reserved, so that the next sweep finds it.
+//! After any failure, even a killed process, the file is recorded, removed, or neither recorded nor reserved, so that the
+//! next sweep removes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,11 +37,11 @@ use crate::refresh::ingest::RefreshPermit;
 use crate::refresh::tasks::on_thread;
 use crate::version_path::new_path;
 
-/// How long a path stays reserved without a sign of life from its writer.
-const RESERVED: Duration = Duration::from_secs(300);
+/// The lease of a reservation.
+const LEASE: Duration = Duration::from_secs(300);
 
-/// How often a writer gives one.
-const RENEWED: Duration = Duration::from_secs(75);
+/// How often a writer renews its reservation.
+const RENEW_INTERVAL: Duration = Duration::from_secs(75);
 
 pub(crate) struct VersionFiles {
     pub(crate) catalog: Catalog,
@@ -53,8 +51,8 @@ pub(crate) struct VersionFiles {
 }
 
 impl VersionFiles {
-    /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-    /// An error says nothing of the file: the store, or this process, cannot read at the moment.
+    /// Reads a file in full, without the cache, and returns whether it is unchanged. An error means that the store or this
+    /// process cannot read at the moment.
     pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
         let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
         if let Some(damage) = &damage {
@@ -67,7 +65,7 @@ impl VersionFiles {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
 
-    /// The newest version's file, if the same entities would be written as they are in it.
+    /// The newest version's file, if strata would write the same entities in the same way.
     pub(crate) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog.version(dataset.id, latest).await {
@@ -88,10 +86,10 @@ impl VersionFiles {
         }
     }
 
-    /// Reserves a path for a file that no refresh holds: of an alternate, or of a dataset that is not there yet.
+    /// Reserves a path for a file without a refresh: of an alternate, or of a new dataset.
     pub(crate) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
         let path = new_path();
-        self.catalog.reserve_file(path.as_ref(), RESERVED).await?;
+        self.catalog.reserve_file(path.as_ref(), LEASE).await?;
         Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
     }
 
@@ -102,22 +100,22 @@ impl VersionFiles {
     async fn keep_reserved(&self, path: &str) -> RefreshError {
         let mut reserved = Instant::now();
         loop {
-            tokio::time::sleep(RENEWED).await;
-            // Reserving again what expired would hide that a sweep may have removed the file meanwhile.
-            if reserved.elapsed() >= RESERVED {
+            tokio::time::sleep(RENEW_INTERVAL).await;
+            // A sweep can have removed the file of an expired reservation.
+            if reserved.elapsed() >= LEASE {
                 return CatalogError::ReservationLost.into();
             }
             let asked = Instant::now();
-            match self.catalog.reserve_file(path, RESERVED).await {
+            match self.catalog.reserve_file(path, LEASE).await {
                 Ok(()) => reserved = asked,
                 Err(error) => tracing::warn!(%error, path, "failed to renew file reservation"),
             }
         }
     }
 
-    /// Ends a reservation and removes its file, unless a commit recorded it whose answer was lost.
+    /// Ends a reservation and removes its file, unless a commit whose response was lost has recorded it.
     async fn release(&self, path: &ObjectPath) -> Result<(), RefreshError> {
-        // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
+        // Waits for a running transaction that records the file, which locks the reservation's row.
         self.catalog.release_file(path.as_ref()).await?;
         if !self.catalog.files_named(&[path.as_ref()]).await?.is_empty() {
             return Ok(());
@@ -135,9 +133,9 @@ impl VersionFiles {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReservedBy {
-    /// A reservation of its own, which its writer renews.
+    /// A separate reservation, which its writer renews.
     Itself,
-    /// The lease of a refresh. Its holder ends the attempt first, and then gives up the file.
+    /// The lease of a refresh. Its holder ends the attempt before it abandons the file.
     Lease,
 }
 
@@ -145,13 +143,13 @@ enum ReservedBy {
 enum Stage {
     Reserved,
     Written,
-    /// A record names it, or may do so.
+    /// A record can name the file.
     Left,
 }
 
 type WriteFile = Box<dyn FnOnce(&ReservedFile) -> Result<Written, StorageError> + Send>;
 
-/// A path that is reserved for a version file. It is abandoned when dropped.
+/// A path that is reserved for a version file. Dropping it abandons the file.
 pub(crate) struct ReservedFile {
     files: Arc<VersionFiles>,
     path: ObjectPath,
@@ -160,7 +158,7 @@ pub(crate) struct ReservedFile {
     runtime: Handle,
 }
 
-/// A version file that is written and that no record names yet. It is abandoned when dropped.
+/// A version file that no record names yet. Dropping it abandons the file.
 pub(crate) struct WrittenFile {
     pub new: NewFile,
     reserved: ReservedFile,
@@ -171,8 +169,7 @@ impl ReservedFile {
         ReservedFile { files, path, by, stage: Stage::Reserved, runtime: Handle::current() }
     }
 
-    /// Writes a spool to the path, holding the permit, with the shredded columns that its profile and the index choose.
-    /// On an error the file is abandoned.
+    /// Writes a spool, with the indexed columns that its profile and the index choose. On an error the file is abandoned.
     pub(crate) async fn write(
         self,
         spooled: Spooled,
@@ -193,8 +190,8 @@ impl ReservedFile {
         self.write_by(Box::new(write), permit).await
     }
 
-    /// Writes the file of an edited list to the path, holding the permit: its own entities, which are spooled, and what
-    /// is told of the list. On an error the file is abandoned.
+    /// Writes the file of an edited list: its own entities, which are spooled, and the encoded profile of the list. On an
+    /// error the file is abandoned.
     pub(crate) async fn write_edited(
         self,
         spooled: Spooled,
@@ -213,10 +210,11 @@ impl ReservedFile {
         if self.by == ReservedBy::Lease {
             return self.write_now(write, permit).await;
         }
-        let (files, path) = (self.files.clone(), self.path.clone());
+        let files = self.files.clone();
+        let path = self.path.clone();
         let written = async {
             let written = self.write_now(write, permit).await?;
-            // The store that has it now must be the catalog's.
+            // The store with the file must belong to the catalog.
             match files.binding.verify().await {
                 Ok(()) => Ok(written),
                 Err(error) => {
@@ -232,7 +230,8 @@ impl ReservedFile {
     }
 
     async fn write_now(mut self, write: WriteFile, permit: &RefreshPermit) -> Result<WrittenFile, RefreshError> {
-        let (files, permit) = (self.files.clone(), permit.clone());
+        let files = self.files.clone();
+        let permit = permit.clone();
         let work = move || {
             let _permit = permit;
             let new = write(&self).map(|written| {
@@ -250,7 +249,7 @@ impl ReservedFile {
         match on_thread("write", work).await? {
             (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
             (reserved, Err(error)) => {
-                // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
+                // Not on the thread that wrote, whose low priority threads of the runtime would inherit.
                 let error = files.store.meaning(error).await;
                 reserved.abandon().await;
                 Err(error.into())
@@ -258,17 +257,17 @@ impl ReservedFile {
         }
     }
 
-    /// Gives the file up, if there is one, and the path. What cannot be removed now is left for the sweep.
+    /// Abandons the path, and removes the file or leaves it for the sweep.
     pub(crate) async fn abandon(mut self) {
-        let (by, stage) = (self.by, std::mem::replace(&mut self.stage, Stage::Left));
-        abandon(&self.files, &self.path, by, stage).await;
+        let stage = std::mem::replace(&mut self.stage, Stage::Left);
+        abandon(&self.files, &self.path, self.by, stage).await;
     }
 }
 
 async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage: Stage) {
     let abandoned = match (by, stage) {
         (ReservedBy::Itself, _) => files.release(path).await,
-        // What was begun and not written, the writer has given up itself.
+        // The writer has removed a file that it did not finish.
         (ReservedBy::Lease, Stage::Reserved) => Ok(()),
         (ReservedBy::Lease, _) => files.remove(path).await.map_err(RefreshError::from),
     };
@@ -280,15 +279,18 @@ async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage:
 impl Drop for ReservedFile {
     fn drop(&mut self) {
         if self.stage != Stage::Left {
-            let (files, path, by, stage) = (self.files.clone(), self.path.clone(), self.by, self.stage);
+            let files = self.files.clone();
+            let path = self.path.clone();
+            let by = self.by;
+            let stage = self.stage;
             self.runtime.spawn(async move { abandon(&files, &path, by, stage).await });
         }
     }
 }
 
 impl WrittenFile {
-    /// Records the file. From here on a record may name it, whatever becomes of this future.
-    /// On an error the file is abandoned, unless it is recorded after all.
+    /// Records the file. On an error the file is abandoned, unless it is recorded after all. If the future is dropped, the
+    /// sweep decides.
     pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.reserved.stage = Stage::Left;
         let recorded = record.await;
@@ -298,7 +300,7 @@ impl WrittenFile {
         recorded
     }
 
-    /// Leaves it where it is: a record names it now, or may do so, and the sweep will find out.
+    /// Keeps the file, because a record can name it. Otherwise the sweep removes it.
     pub(crate) fn leave(mut self) {
         self.reserved.stage = Stage::Left;
     }

@@ -1,15 +1,14 @@
-//! How much each dataset is read: counted in memory, added to the catalog every few seconds and at the end.
+//! Counts the reads of each dataset in memory, and adds the counts to the catalog every few seconds and at the end.
 //!
-//! 1. A read that names a dataset gets a [`UsageMeter`]. It counts the request, what became of it, and each piece of
-//!    its body as it is sent, also after minutes (`table`).
-//! 2. Every [`INTERVAL`], and when the table is full, the counts move to what is unwritten, and a batch of it is added
-//!    to the catalog in one transaction (`unwritten`).
-//! 3. While the catalog takes none, what is unwritten grows, up to a bound: counts of further datasets are then lost,
-//!    and `strata_usage_lost_requests_total` counts them. A process that is killed loses what it has counted since the
-//!    last batch.
+//! 1. A read that names a dataset gets a [`UsageMeter`]. The meter counts the request, its outcome, and each part of its
+//!    body when the part is sent, also after minutes (`table`).
+//! 2. Every [`INTERVAL`], and when a table is full, the counts become pending, and batches of them are added to the
+//!    catalog, each in one transaction (`unwritten`).
+//! 3. While the catalog is unavailable, the pending counts grow up to a limit. Counts of further datasets are then lost,
+//!    and `strata_usage_lost_requests_total` counts them. A killed process loses the counts since the last batch.
 //!
-//! A request beyond the rate is refused before its dataset is looked up. It is counted for the dataset and the slug
-//! that it names. Whether there is such a dataset, the catalog decides when the counts are added.
+//! A request beyond the rate limit is refused before its dataset is looked up, and counts for the dataset and the slug
+//! that it names. The catalog checks whether there is such a dataset when the counts are added.
 
 mod table;
 mod unwritten;
@@ -18,7 +17,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use strata_catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
 use strata_runtime::metrics::metrics;
 use strata_types::dataset::Dataset;
@@ -32,48 +30,38 @@ use crate::manage::ManageError;
 use table::{Key, Table};
 use unwritten::Unwritten;
 
-/// How often the counts are added to the catalog.
+/// How often counts are added to the catalog.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The least time between two tries that fail.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The minimum time between two attempts that fail.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How often days that are no longer kept are deleted.
-const SWEEP: Duration = Duration::from_secs(3_600);
+/// How often outdated days are deleted.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Entries that a table has room for: datasets and days. About 100 bytes each.
-const COUNTED: usize = 50_000;
+/// The maximum number of entries, which are datasets and days. An entry takes about 100 bytes.
+const MAX_FOUND: usize = 50_000;
 
-/// Entries whose dataset was not looked up.
-const NAMED: usize = 10_000;
+/// The maximum number of entries whose dataset was not looked up.
+const MAX_NAMED: usize = 10_000;
 
-/// The longest slug of those, in bytes. Names of datasets are shorter.
-const SLUG_BYTES: usize = 4 * limits::DATASET_NAME_CHARACTERS;
+/// The maximum size of the slug of such an entry. Names of datasets are shorter.
+const MAX_SLUG_BYTES: usize = 4 * limits::DATASET_NAME_CHARACTERS;
 
-/// Entries that may wait for the catalog.
-const UNWRITTEN: usize = 200_000;
+/// The maximum number of pending entries.
+const MAX_UNWRITTEN: usize = 200_000;
 
-/// Batches that are written in a row.
-const BATCHES: usize = 250;
+/// The maximum number of batches of one flush.
+const MAX_BATCHES: usize = 250;
 
 pub struct Usage {
     catalog: Catalog,
     clock: Clock,
-    tables: ArcSwap<Tables>,
+    found: Table,
+    named: Table,
     full: Notify,
     unwritten: Mutex<Unwritten>,
     writer: String,
-}
-
-struct Tables {
-    found: Table,
-    named: Table,
-}
-
-impl Tables {
-    fn new() -> Arc<Tables> {
-        Arc::new(Tables { found: Table::new(COUNTED), named: Table::new(NAMED) })
-    }
 }
 
 /// Counts one read, and what is sent of its answer.
@@ -85,10 +73,17 @@ pub struct UsageMeter {
 }
 
 impl Usage {
-    /// Counts by this clock, whose days they are; `writer` is a text that no other process has.
+    /// Counts days by this clock. `writer` identifies the process.
     pub(crate) fn new(catalog: Catalog, clock: Clock, writer: String) -> Usage {
-        let unwritten = Mutex::new(Unwritten::new(UNWRITTEN));
-        Usage { catalog, clock, tables: ArcSwap::new(Tables::new()), full: Notify::new(), unwritten, writer }
+        Usage {
+            catalog,
+            clock,
+            found: Table::new(MAX_FOUND),
+            named: Table::new(MAX_NAMED),
+            full: Notify::new(),
+            unwritten: Mutex::new(Unwritten::new(MAX_UNWRITTEN)),
+            writer,
+        }
     }
 
     /// A read of a dataset that was looked up. The request is counted.
@@ -117,7 +112,7 @@ impl Usage {
         // Nothing moves to the catalog meanwhile, so nothing is counted twice.
         let unwritten = self.unwritten.lock().await;
         let written = self.catalog.usage(id, first).await?;
-        let memory = self.counted(unwritten.of(id), first, |asked| (asked == id).then_some(&dataset));
+        let memory = self.counted(unwritten.of_dataset(id), first, |asked| (asked == id).then_some(&dataset));
         let memory = memory.into_iter().map(|CountedUsage { day, counts, .. }| DayUsage { day, counts });
         let mut sums: BTreeMap<u32, UsageCounts> = BTreeMap::new();
         for DayUsage { day, counts } in written.into_iter().chain(memory) {
@@ -139,7 +134,7 @@ impl Usage {
         let by_id: HashMap<DatasetId, &Dataset> = datasets.iter().map(|dataset| (dataset.id, dataset)).collect();
         let unwritten = self.unwritten.lock().await;
         let mut sums = self.catalog.owned_usage(owner.id, first).await?;
-        let waiting = datasets.iter().flat_map(|dataset| unwritten.of(dataset.id));
+        let waiting = datasets.iter().flat_map(|dataset| unwritten.of_dataset(dataset.id));
         for counted in self.counted(waiting, first, |asked| by_id.get(&asked).copied()) {
             sums.entry(counted.dataset).or_default().add(counted.counts);
         }
@@ -158,8 +153,7 @@ impl Usage {
         first: u32,
         asked: impl Fn(DatasetId) -> Option<&'d Dataset>,
     ) -> Vec<CountedUsage> {
-        let tables = self.tables.load_full();
-        let memory = waiting.chain(tables.found.counted()).chain(tables.named.counted());
+        let memory = waiting.chain(self.found.counted()).chain(self.named.counted());
         let is_asked = |counted: &CountedUsage| {
             asked(counted.dataset).is_some_and(|dataset| {
                 counted.name_slug.as_deref().is_none_or(|named| named == dataset.name.slug()) && counted.day >= first
@@ -168,12 +162,15 @@ impl Usage {
         memory.filter(is_asked).collect()
     }
 
-    /// Adds what was counted to the catalog: at most `BATCHES` batches, each a transaction.
+    /// Adds counts to the catalog: at most [`MAX_BATCHES`] batches, each a transaction.
     /// On an error nothing is lost: the next call continues.
     pub async fn flush(&self) -> Result<(), CatalogError> {
         let mut unwritten = self.unwritten.lock().await;
-        self.move_to(&mut unwritten);
-        for _ in 0..BATCHES {
+        // Drains and adds without an await, so that a caller that leaves loses nothing.
+        let drained = self.found.drain().into_iter().chain(self.named.drain());
+        let lost: u64 = drained.map(|(key, counts)| unwritten.add(key, counts)).sum();
+        metrics().usage_lost_requests.increment(lost);
+        for _ in 0..MAX_BATCHES {
             let Some((number, rows)) = unwritten.batch() else { break };
             self.catalog.add_usage(&self.writer, number, rows).await?;
             unwritten.written();
@@ -181,33 +178,14 @@ impl Usage {
         Ok(())
     }
 
-    /// Moves the counts of the interval, and begins the next one. All at once: a caller that leaves loses nothing.
-    fn move_to(&self, unwritten: &mut Unwritten) {
-        let current = self.tables.load();
-        if current.found.is_empty() && current.named.is_empty() {
-            return;
-        }
-        drop(current);
-        let mut ended = self.tables.swap(Tables::new());
-        // Whoever still counts in it needs a moment, and nobody comes any more.
-        let ended = loop {
-            match Arc::try_unwrap(ended) {
-                Ok(ended) => break ended,
-                Err(shared) => ended = shared,
-            }
-            std::thread::yield_now();
-        };
-        let lost: u64 = ended.found.counted().chain(ended.named.counted()).map(|counted| unwritten.add(counted)).sum();
-        metrics().usage_lost_requests.increment(lost);
-    }
-
-    /// Adds what was counted, every few seconds until `stop`, and forgets days that are too old. Whoever stops it
-    /// calls [`Usage::flush`] when nothing is counted any more.
+    /// Adds counts to the catalog every few seconds until `stop`, and deletes outdated days. Call [`Usage::flush`] after
+    /// the last count.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut swept, mut failing) = (None::<tokio::time::Instant>, false);
+        let mut swept = None::<tokio::time::Instant>;
+        let mut failing = false;
         let rounds = async {
             loop {
-                // One that was full meanwhile leaves its mark.
+                // A notification of a table that was full in the meantime is stored.
                 let _ = tokio::time::timeout(INTERVAL, self.full.notified()).await;
                 match self.flush().await {
                     Ok(()) => failing = false,
@@ -216,9 +194,9 @@ impl Usage {
                         let error = &error as &dyn std::error::Error;
                         tracing::warn!(error, "failed to write usage statistics; retrying");
                     }
-                    Err(_) => tokio::time::sleep(PAUSE).await,
+                    Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
-                if !failing && swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
+                if !failing && swept.is_none_or(|swept| swept.elapsed() >= SWEEP_INTERVAL) {
                     swept = Some(tokio::time::Instant::now());
                     let today = DayUsage::day_of(self.clock.now());
                     let first = (today + 1).saturating_sub(limits::USAGE_DAYS as u32);
@@ -234,9 +212,8 @@ impl Usage {
 
     fn add(&self, dataset: DatasetId, name_slug: Option<Arc<str>>, counts: UsageCounts) {
         let day = DayUsage::day_of(self.clock.now());
-        let tables = self.tables.load_full();
-        let table = if name_slug.is_none() { &tables.found } else { &tables.named };
-        let is_short = name_slug.as_ref().is_none_or(|slug| slug.len() <= SLUG_BYTES);
+        let table = if name_slug.is_none() { &self.found } else { &self.named };
+        let is_short = name_slug.as_ref().is_none_or(|slug| slug.len() <= MAX_SLUG_BYTES);
         let added = is_short && table.add(Key { dataset, name_slug, day }, counts);
         if !added {
             self.full.notify_one();

@@ -1,10 +1,10 @@
-//! The sending of what webhooks are due: exactly one POST for each version.
+//! Sends due webhooks: exactly one POST for each version.
 //!
-//! A delivery is claimed before it is sent, and only when there is room to send it at once. What is claimed is never
-//! claimed again, whatever becomes of the process; what is not, the next process finds. There are no retries.
+//! A process claims a delivery when it can send it at once. A claimed delivery is never claimed again, even if the
+//! process is killed; the next process finds the others. There are no retries.
 //!
-//! A process that publishes wakes its own loop at once; what others published, and did not live to send, is found by
-//! asking every few seconds.
+//! A process that publishes a version wakes its own loop. It finds the versions of other processes that did not send
+//! their webhooks by polling.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::webhook::{RefreshEvent, WebhookSender};
+use crate::webhook::{WebhookPayload, WebhookSender};
 
-/// How many POSTs are under way at the same time.
-const AT_ONCE: usize = 32;
+/// The maximum number of concurrent POSTs.
+const MAX_CONCURRENT: usize = 32;
 
-/// How often other processes' versions are looked for.
-const POLL: Duration = Duration::from_secs(2);
+/// How often the process checks for versions that other processes published.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
@@ -50,10 +50,10 @@ pub struct Deliveries {
 impl Deliveries {
     pub(crate) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
         let tasks = TaskTracker::new();
-        // It is only ever waited for; a closed one takes tasks all the same.
+        // A closed tracker still accepts tasks, and can be waited for.
         tasks.close();
-        let (due, slots) = (Notify::new(), Arc::new(Semaphore::new(AT_ONCE)));
-        Deliveries { config, catalog, outgoing, due, slots, tasks, sender: OnceLock::new() }
+        let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        Deliveries { config, catalog, outgoing, due: Notify::new(), slots, tasks, sender: OnceLock::new() }
     }
 
     pub(crate) fn wake(&self) {
@@ -67,14 +67,14 @@ impl Deliveries {
                     tracing::warn!(?error, "failed to claim due webhooks");
                 }
                 // A version that is published meanwhile leaves its mark, so it is not missed.
-                let _ = tokio::time::timeout(POLL, self.due.notified()).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, self.due.notified()).await;
             }
         };
         stop.run_until_cancelled(rounds).await;
     }
 
-    /// Sends all that is due at the moment, and waits until every receiver has answered or its time is over.
-    /// On an error what was not claimed stays due.
+    /// Sends all due webhooks, and waits until every receiver has responded or timed out. On an error, unclaimed ones
+    /// remain due.
     pub async fn send_due(self: &Arc<Self>) -> Result<(), DeliveryError> {
         let sent = self.claim_and_send().await;
         self.tasks.wait().await;
@@ -99,7 +99,9 @@ impl Deliveries {
             // The semaphore is never closed.
             let Ok(slot) = slots.clone().acquire_owned().await else { return Ok(()) };
             // In a task, so that a claim is not dropped between its commit and its POST.
-            let (deliveries, sender, claims) = (self.clone(), sender.clone(), tasks.clone());
+            let deliveries = self.clone();
+            let sender = sender.clone();
+            let claims = tasks.clone();
             let claimed = tasks.spawn(async move {
                 let Some(delivery) = deliveries.catalog.claim_delivery().await? else { return Ok(false) };
                 crash::point("delivery.claimed");
@@ -123,15 +125,15 @@ impl Deliveries {
         if delivery.owner_plan == Plan::Free {
             return;
         }
-        let event = RefreshEvent {
-            dataset_id: delivery.dataset,
+        let payload = WebhookPayload {
+            dataset_id: delivery.dataset.get(),
             dataset_name: delivery.dataset_name.clone(),
-            version: delivery.version,
+            version: delivery.version.get(),
             entity_count: delivery.entity_count,
             refreshed_at: delivery.refreshed_at,
         };
         let begun = Instant::now();
-        let answer = sender.send(&delivery.url, delivery.secret.as_ref(), &event).await;
+        let answer = sender.send(&delivery.url, delivery.secret.as_ref(), &payload).await;
         crash::point("delivery.sent");
         let ended = match answer {
             Ok(200..300) => "accepted",

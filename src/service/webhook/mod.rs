@@ -1,10 +1,10 @@
-//! An owner's webhooks: registering, looking at and deleting them.
+//! The webhooks of owners: registered, shown and deleted.
 
 pub(crate) mod deliveries;
 mod event;
 mod send;
 
-pub use event::{RefreshEvent, SIGNATURE_HEADER, WebhookPayload, sign};
+pub use event::{SIGNATURE_HEADER, WebhookPayload, sign};
 pub use send::WebhookSender;
 
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use strata_types::version::VersionNumber;
 
 use crate::manage::{ManageError, OwnerWrites};
 
-/// What is told of a delivery whose process ended before it was recorded.
+/// The outcome of a delivery whose process ended before it recorded one.
 const LOST: &str = "strata stopped or lost access to the metadata database before it recorded the response";
 
-/// How long after its time is over a delivery is taken for lost.
-const LATE: TimeDelta = TimeDelta::seconds(60);
+/// The time after its timeout after which a delivery counts as lost.
+const LOST_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 pub struct Webhooks {
     pub(crate) config: Arc<Config>,
@@ -36,7 +36,7 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// The newest deliveries of a dataset, of versions before one, at most `limit`.
+    /// The newest deliveries of a dataset, for versions older than `before`, at most `limit`.
     pub async fn deliveries(
         &self,
         owner: &User,
@@ -47,7 +47,7 @@ impl Webhooks {
         self.catalog.owned_dataset(owner.id, id).await?;
         let mut deliveries = self.catalog.deliveries(id, before, limit).await?;
         let timeout = Duration::from_secs(self.config.webhook.timeout_s);
-        let late = LATE + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LATE);
+        let late = LOST_AFTER + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LOST_AFTER);
         let now = self.catalog.now();
         for delivery in deliveries.iter_mut().filter(|delivery| delivery.outcome.is_none()) {
             if now.signed_duration_since(delivery.fired_at) > late {
@@ -57,8 +57,8 @@ impl Webhooks {
         Ok(deliveries)
     }
 
-    /// The payload of a version of a dataset, or of its newest one, as receivers get it now: with the dataset's present
-    /// name. Beside it the version; `None` before the first version.
+    /// The version, or the newest one, and its payload with the current name of the dataset; `None` before the first
+    /// version.
     /// [`ManageError::DatasetNotFound`] also if there is no such version.
     pub async fn payload(
         &self,
@@ -69,17 +69,17 @@ impl Webhooks {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
         let Some(number) = version.or(dataset.latest_version) else { return Ok(None) };
         let version = self.catalog.version(id, number).await?.version;
-        let event = RefreshEvent {
-            dataset_id: id,
+        let payload = WebhookPayload {
+            dataset_id: id.get(),
             dataset_name: dataset.name.as_str().to_owned(),
-            version: number,
+            version: number.get(),
             entity_count: version.file.entity_count,
             refreshed_at: version.created_at,
         };
-        Ok(event.to_json().ok().map(|payload| (number, payload)))
+        Ok(serde_json::to_vec(&payload).ok().map(|payload| (number, payload.into())))
     }
 
-    /// Registers the webhook of a dataset, in place of the one that is there.
+    /// Registers the webhook of a dataset, and replaces an existing one.
     pub async fn register(
         &self,
         owner: &User,
@@ -103,7 +103,7 @@ impl Webhooks {
         self.writes.run(owner.id, self.catalog.register_webhook(id, url, secret)).await.map(drop)
     }
 
-    /// Deletes the webhook of a dataset; what is due is not sent.
+    /// Deletes the webhook of a dataset, including pending deliveries.
     pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         self.writes.run(owner.id, self.catalog.delete_webhook(id)).await

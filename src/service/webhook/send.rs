@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response};
-use strata_ingest::net::{AddressError, Outgoing, causes, connection_failure, parse_http_url};
+use strata_ingest::net::{Outgoing, causes, connection_failure, parse_http_url};
 use strata_types::causes::joined;
 use strata_types::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
-use super::{RefreshEvent, SIGNATURE_HEADER, sign};
+use super::{SIGNATURE_HEADER, WebhookPayload, sign};
 
-/// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
-const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// The part of a response body that is read, so that a receiver can finish sending a short body.
+const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct WebhookSender {
@@ -28,17 +28,12 @@ impl WebhookSender {
         Ok(Self { outgoing, client, timeout })
     }
 
-    /// Whether a URL may be registered for a webhook (400 if not). Looks its name up.
-    pub async fn check(&self, url: &str) -> Result<(), AddressError> {
-        self.outgoing.check(&parse_http_url(url)?).await
-    }
-
-    /// Sends the event: exactly one POST, signed if there is a secret. Follows no redirect and sends nothing again.
-    /// Returns the status of the answer, also of a redirect; or why none came in time, in words, which is also logged.
-    pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Result<u16, String> {
+    /// Sends exactly one POST, signed if there is a secret. Follows no redirect, and never retries.
+    /// Returns the status of the response, also of a redirect; or why there was none in time, which it also logs.
+    pub async fn send(&self, url: &str, secret: Option<&Secret>, payload: &WebhookPayload) -> Result<u16, String> {
         let deadline = Instant::now() + self.timeout;
-        let dataset_id = event.dataset_id.get();
-        match timeout_at(deadline, self.post(url, secret, event)).await {
+        let dataset_id = payload.dataset_id;
+        match timeout_at(deadline, self.post(url, secret, payload)).await {
             Ok(Ok(response)) => {
                 let status = response.status().as_u16();
                 // Only the status counts, for any end of the body.
@@ -56,10 +51,10 @@ impl WebhookSender {
         }
     }
 
-    async fn post(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Result<Response, String> {
+    async fn post(&self, url: &str, secret: Option<&Secret>, payload: &WebhookPayload) -> Result<Response, String> {
         let url = parse_http_url(url).map_err(|error| error.to_string())?;
         self.outgoing.check_literal(&url).map_err(|error| error.to_string())?;
-        let body = event.to_json().map_err(|error| error.to_string())?;
+        let body = serde_json::to_vec(payload).map_err(|error| error.to_string())?;
         let mut request = self.client.post(url).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(secret) = secret {
             let signature = sign(secret, &body).map_err(|error| error.to_string())?;
@@ -74,7 +69,7 @@ impl WebhookSender {
 
 async fn drain(mut response: Response) {
     let mut read_bytes = 0;
-    while read_bytes < ANSWER_BYTES_MAX {
+    while read_bytes < MAX_RESPONSE_BYTES {
         match response.chunk().await {
             Ok(Some(chunk)) => read_bytes += chunk.len(),
             Ok(None) | Err(_) => return,

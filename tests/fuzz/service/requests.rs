@@ -17,7 +17,7 @@ use strata_http::params::PARAMETERS;
 use strata_reference::Value;
 use strata_reference::pipeline::{self, Body as Expected};
 use strata_reference::{coding, headers, query};
-use strata_service::{App, ImportProgress, ImportRequest};
+use strata_service::{ImportProgress, ImportRequest, Purpose, Services};
 use strata_types::request::{Format, ReadRequest};
 use strata_types::user::Plan;
 use tempfile::TempDir;
@@ -55,10 +55,10 @@ impl Lab {
         (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         let runtime = runtime();
         let source = directory.path().join("entities.jsonl");
-        let app = runtime.block_on(async {
-            let app = App::open(&config).await.expect("the service opens");
+        let services = runtime.block_on(async {
+            let services = Services::open(&config, Purpose::Serve).await.expect("the service opens");
             let owner = "owner@strata.test";
-            app.accounts().add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
+            services.accounts.add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
             for version in VERSIONS {
                 std::fs::write(&source, version).expect("written");
                 let request = ImportRequest {
@@ -72,16 +72,17 @@ impl Lab {
                     publish_query: false,
                     infer_types: false,
                 };
-                app.refreshes()
+                services
+                    .refreshes
                     .import(request, std::sync::Arc::new(ImportProgress::default()))
                     .await
                     .expect("imported");
             }
-            app
+            services
         });
         let entity = |line: &str| Value::parse_entity(line).expect(line);
         let versions = VERSIONS.map(|version| version.lines().map(entity).collect()).into();
-        Lab { runtime, router: strata_http::router(app), versions, _directory: directory }
+        Lab { runtime, router: strata_http::router(services), versions, _directory: directory }
     }
 
     fn get(&self, uri: &Uri, headers: HeaderMap) -> Answer {

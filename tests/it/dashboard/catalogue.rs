@@ -30,7 +30,7 @@ async fn the_demo_is_listed_with_its_queries() {
         "/ui/1/world-countries/active/?filter=borders:FRA&count=true"
     );
 
-    let owner = service.app.demo().credentials().await.expect("credentials");
+    let owner = service.services.demo.credentials().await.expect("credentials");
     let owner = Browser::of(&service, DEMO_OWNER, owner.password.expose()).await;
     let page = owner.page("/").await;
     let own = [&listed[..], &["Palmer Penguins"]].concat();

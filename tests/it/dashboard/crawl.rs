@@ -53,7 +53,7 @@ async fn every_link_answers_a_visitor() {
 async fn every_link_answers_the_owner() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    let credentials = service.app.demo().credentials().await.expect("credentials");
+    let credentials = service.services.demo.credentials().await.expect("credentials");
     let owner = Browser::of(&service, DEMO_OWNER, credentials.password.expose()).await;
     let pages = crawl(&owner).await;
     assert!(pages > PAGES, "{pages}");

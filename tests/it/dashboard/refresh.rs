@@ -296,7 +296,7 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
     let (chunks, body) = mpsc::channel(8);
     let send = |text: String| chunks.clone().try_send(Ok::<_, std::io::Error>(Bytes::from(text))).expect("sent");
     send([field("token", &token), file("a.json"), "[{\"a\":1},".to_owned()].concat());
-    let refreshes = owned.service.app.refreshes().clone();
+    let refreshes = owned.service.services.refreshes.clone();
     let watched = async {
         while refreshes.progress(DatasetId::new(1)).is_none_or(|progress| progress.bytes == 0) {
             tokio::task::yield_now().await;
@@ -345,7 +345,7 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
 #[tokio::test]
 async fn streams_are_bounded_for_a_user_and_for_all() {
     let owned = Owned::start(|config| config.limits.refresh_streams = 6).await;
-    let refreshes = owned.service.app.refreshes();
+    let refreshes = &owned.service.services.refreshes;
     let watch = |user| refreshes.watch(UserId::new(user));
     let own: Vec<_> = (0..4).map(|_| watch(1).expect("a watch")).collect();
     assert!(watch(1).is_none(), "a user has four");

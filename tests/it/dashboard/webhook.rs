@@ -47,7 +47,7 @@ async fn a_signature_that_is_sent_is_checked_by_every_program_of_the_page() {
             leads_to(&answer, "/ui/1/ten/webhook?done=register");
         }
         owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
-        owned.service.app.deliveries().send_due().await.expect("sent");
+        owned.service.services.deliveries.send_due().await.expect("sent");
         let sent = server.take_received().pop().expect("a delivery");
         let page = owner.page(WEBHOOK).await;
         assert_eq!(page.words("section[aria-labelledby=payload] > pre"), String::from_utf8_lossy(&sent.body));
@@ -120,7 +120,7 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
         let answer = registered(&owner, &[("url", &server.url(path)), ("signed", "no")]).await;
         leads_to(&answer, "/ui/1/ten/webhook?done=register");
         owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
-        owned.service.app.deliveries().send_due().await.expect("sent");
+        owned.service.services.deliveries.send_due().await.expect("sent");
     }
     let page = owner.page(&format!("{WEBHOOK}?done=register")).await;
     assert!(page.words("[role=status]").starts_with("The webhook was registered."));
@@ -139,7 +139,7 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     let url = format!("http://ada:secret@{closed}/");
     leads_to(&registered(&owner, &[("url", &url), ("signed", "no")]).await, "/ui/1/ten/webhook?done=register");
     owned.push(1, "[{\"n\":4}]").await;
-    owned.service.app.deliveries().send_due().await.expect("sent");
+    owned.service.services.deliveries.send_due().await.expect("sent");
     let page = owner.page(WEBHOOK).await;
     let row = page.words("tbody tr:first-child");
     assert!(
@@ -212,7 +212,7 @@ async fn a_webhook_keeps_its_secret_and_what_may_be_a_key_in_its_url_is_not_show
         let fields = [("url", typed), ("signed", "kept"), ("secret", "")];
         leads_to(&registered(&owner, &fields).await, "/ui/1/ten/webhook?done=register");
         owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
-        owned.service.app.deliveries().send_due().await.expect("sent");
+        owned.service.services.deliveries.send_due().await.expect("sent");
         let sent = server.take_received().pop().expect("a delivery");
         assert_eq!(sent.target, target);
         assert!(sent.header("x-service-signature").is_some());

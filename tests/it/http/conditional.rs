@@ -132,7 +132,7 @@ async fn a_304_is_for_who_may_read() {
     get(&service, "/api/1/hidden/v9", &[any, ("authorization", &key)]).await.is_error(404);
     assert_eq!(get(&service, "/api/1/hidden/v1", &[any, ("authorization", &key)]).await.status, 304);
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL").await;
-    service.app.lookups().catalog_changed();
+    service.services.lookups.catalog_changed();
     get(&service, "/api/1/hidden/v1", &[any, ("authorization", &key)]).await.is_error(410);
 }
 
@@ -181,10 +181,10 @@ async fn a_change_in_this_process_shows_at_once() {
     }
     // As the service's own writes do.
     execute(&service, "UPDATE datasets SET pinned_version = 3, record_checksum = NULL").await;
-    service.app.lookups().catalog_changed();
+    service.services.lookups.catalog_changed();
     service.get("/api/1/some/active?pretty=0").await.is("[{\"v\":3}]");
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL").await;
-    service.app.lookups().catalog_changed();
+    service.services.lookups.catalog_changed();
     service.get("/api/1/some/active").await.is_error(410);
 }
 

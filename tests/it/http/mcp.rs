@@ -666,7 +666,7 @@ async fn results_and_messages_are_bounded_and_say_what_to_do() {
     given(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 1_000})).await);
     let kept = json!({"dataset_id": id, "limit": 10_000, "keep_field": ["number"]});
     assert_eq!(given(&call_tool(&owned, "read", kept).await).0.len(), 2);
-    assert_eq!(owned.service.app.load().streams, 0, "what was cut is over");
+    assert_eq!(owned.service.services.load().streams, 0, "what was cut is over");
 
     let push = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": [{"a": "x".repeat(100_000)}]});
     let answer = call_tool(&owned, "push_alt_version", push).await;

@@ -251,7 +251,7 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
     let frozen = service.try_import("Frozen", true, b"[{\"a\":3}]").await.expect("imported");
     let frozen = format!("Bearer {}", frozen.private_key.expect("a key").expose());
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL WHERE dataset_id = 3").await;
-    service.app.lookups().catalog_changed();
+    service.services.lookups.catalog_changed();
     for file in service.version_files() {
         std::fs::remove_file(file).expect("removed");
     }

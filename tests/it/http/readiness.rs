@@ -83,7 +83,7 @@ async fn probes_however_many_cost_one_write() {
     assert!(asked.iter().all(|answer| answer.text() == "ok"));
     assert_eq!(written().await, first);
     // Only a stop is told at once.
-    service.app.readiness().begin_draining();
+    service.services.readiness.begin_draining();
     let answer = service.get("/readyz").await;
     answer.is_error(503);
     assert!(answer.text().contains("shutting down"), "{}", answer.text());

@@ -73,8 +73,8 @@ async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
     for _ in 0..3 {
         connections.push(listening.slow_export().await);
     }
-    assert_eq!(listening.service.app.load().streams, 3);
-    eventually("bytes wait", async || listening.service.app.load().buffered_bytes > 0).await;
+    assert_eq!(listening.service.services.load().streams, 3);
+    eventually("bytes wait", async || listening.service.services.load().buffered_bytes > 0).await;
     drop(connections);
     eventually("all is given back", async || listening.service.is_idle()).await;
     // Nothing is left that could move on.
@@ -143,7 +143,7 @@ async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waitin
     }
     // All have stopped: nothing is encoded any more.
     eventually("the streams are all that is left", async || {
-        listening.service.app.load().units == 0 && listening.service.app.load().streams == READERS
+        listening.service.services.load().units == 0 && listening.service.services.load().streams == READERS
     })
     .await;
     // The budget, and for each reader what its connection takes (up to 128 KiB, then no more units) and a unit ahead of
@@ -152,7 +152,7 @@ async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waitin
     for _ in 0..10 {
         let answer = listening.service.get(PAGE).await;
         assert_eq!((answer.status, &answer.body), (200, &page.body));
-        let load = listening.service.app.load();
+        let load = listening.service.services.load();
         assert!(load.buffered_bytes <= most && load.ahead_bytes <= BUDGET, "{load:?}");
     }
     let answer = listening.service.get(EXPORT).await;
@@ -286,7 +286,7 @@ async fn a_slow_request_is_logged_with_its_query_string_and_its_plan() {
 async fn a_service_that_is_about_to_stop_is_not_ready_but_answers() {
     let service = TestService::start().await;
     assert_eq!(service.get("/readyz").await.text(), "ok");
-    service.app.readiness().begin_draining();
+    service.services.readiness.begin_draining();
     service.get("/readyz").await.is_error(503);
     assert_eq!(service.get("/healthz").await.text(), "ok");
 }

@@ -46,7 +46,7 @@ async fn check(directory: &Path) -> Vec<String> {
         Err(error) => told.push(format!("{error:?}")),
     }
     // What `quick` leaves out.
-    told.extend(integrity(&service.app.config().catalog_url()).await);
+    told.extend(integrity(&service.services.config.catalog_url()).await);
     told
 }
 

@@ -45,8 +45,8 @@ impl Owned {
         })
         .await;
         let added = service
-            .app
-            .accounts()
+            .services
+            .accounts
             .add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci"))
             .await
             .expect("added");
@@ -346,7 +346,7 @@ async fn what_a_killed_process_held_is_free_at_the_next_start_unless_another_one
             true => Some(owned.service.beside(|_| ()).await),
             false => None,
         };
-        let background = owned.service.app.start_background();
+        let background = owned.service.services.start_background();
         let begun = Instant::now();
         let free = loop {
             let pushed = owned.push(dataset, Body::from("[{\"a\":1}]")).await;

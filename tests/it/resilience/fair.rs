@@ -53,7 +53,8 @@ fn explain<'a>(service: &'a TestService, user: &'a User, dataset: u64) -> Asking
         let keywords = keywords().split(',').map(str::to_owned).collect();
         let request = ReadRequest { keywords, ..ReadRequest::default() };
         let dataset = DatasetId::new(dataset);
-        let explained = service.app.reads().explain(Some(user), dataset, VersionSelector::Active, request, Vec::new());
+        let explained =
+            service.services.reads.explain(Some(user), dataset, VersionSelector::Active, request, Vec::new());
         explained.await.expect("an explanation");
         service.get("/healthz").await
     })
@@ -154,8 +155,8 @@ async fn heavy_queries_of_one_network_leave_room_for_others_and_users_have_their
     two_datasets(&service).await;
     let private = service.try_import("Mine", true, NUMBERS.as_bytes()).await.expect("imported");
     let key = private.private_key.expect("a key").expose().to_owned();
-    let running = || service.app.load().heavy_running;
-    let waiting = || service.app.load().heavy_waiting;
+    let running = || service.services.load().heavy_running;
+    let waiting = || service.services.load().heavy_waiting;
 
     let first = until(read(&service, &slow(0), HOSTILE), || running() == 1).await;
     // What it asks for besides has to wait, and what is too much for the queue is refused.
@@ -191,7 +192,7 @@ async fn medium_queries_of_one_network_leave_room_for_others_and_keep_no_pages_w
     })
     .await;
     two_datasets(&service).await;
-    let running = || service.app.load().medium_running;
+    let running = || service.services.load().medium_running;
 
     let first = until(read(&service, &slow(0), HOSTILE), || running() == 1).await;
     let mut more = Vec::new();
@@ -201,7 +202,7 @@ async fn medium_queries_of_one_network_leave_room_for_others_and_keep_no_pages_w
         more.push(waits);
     }
     refused_by(&soon(read(&service, &slow(5), HOSTILE)).await, "medium queries");
-    assert_eq!((running(), service.app.load().heavy_running), (1, 0));
+    assert_eq!((running(), service.services.load().heavy_running), (1, 0));
     served(read(&service, &page(6), HONEST)).await;
     // What is light waits for none of them, whoever asks.
     served(read(&service, "/api/1/numbers/v1/?offset=1", HOSTILE)).await;
@@ -217,7 +218,7 @@ async fn one_that_asks_for_the_same_as_a_hostile_neighbour_does_not_share_its_re
     })
     .await;
     two_datasets(&service).await;
-    let load = || service.app.load();
+    let load = || service.services.load();
     let _first = until(read(&service, &slow(0), HOSTILE), || load().heavy_running == 1).await;
     let same = until(read(&service, &page(1), HOSTILE), || load().heavy_waiting == 1).await;
     served(read(&service, &page(1), HONEST)).await;
@@ -248,7 +249,7 @@ async fn light_queries_and_profiles_of_one_neighbour_leave_room_for_others() {
     let hostile = Owned { service: owned.service, user, token: other.clone(), _server: None };
     let service = &hostile.service;
     let hers = hostile.dataset("Hers", json!({}), &[&array(&long())]).await;
-    let running = || service.app.load().light_running;
+    let running = || service.services.load().light_running;
     let profile = |token: &str| with_token(service, "/dataset/profile?dataset_id=1", token);
     // A user has half of what others leave.
     let one = until(explain(service, &hostile.user, hers), || running() == 1).await;
@@ -278,7 +279,7 @@ async fn explains_and_tools_of_one_user_leave_room_for_others() {
     let hostile = Owned { service: owned.service, user, token: other.clone(), _server: None };
     let hers = hostile.dataset("Long", json!({}), &[&array(&long())]).await;
     let service = &hostile.service;
-    let running = || service.app.load().heavy_running;
+    let running = || service.services.load().heavy_running;
 
     // Explanations and tools count for the same user.
     let one = until(explain(service, &hostile.user, hers), || running() == 1).await;
@@ -309,7 +310,7 @@ async fn a_refused_call_of_management_says_when_to_come_back_and_a_read_says_it_
     let service = &owned.service;
     let own = owned.dataset("Mine", json!({}), &[&array(&long())]).await;
     let target = format!("/dataset/explain?dataset_id={own}&keywords={}", keywords());
-    let running = || service.app.load().heavy_running;
+    let running = || service.services.load().heavy_running;
     let _one = until(explain(service, &owned.user, own), || running() == 1).await;
     let _two = until(explain(service, &owned.user, own), || running() == 2).await;
     let refused = soon(with_token(service, &target, &owned.token)).await;
@@ -338,7 +339,7 @@ async fn comparisons_of_one_user_leave_room_for_others_and_for_heavy_queries() {
         format!("[{}]", (0..3_000).map(entity).collect::<Vec<_>>().join(","))
     };
     let others = hostile.dataset("Hers", json!({}), &[&crowd(0), &crowd(1)]).await;
-    let (service, running) = (&hostile.service, || hostile.service.app.load().diffs_running);
+    let (service, running) = (&hostile.service, || hostile.service.services.load().diffs_running);
     let diff = |id: u64, v1: u64, v2: u64, token: &str| {
         with_token(service, &format!("/dataset/diff?dataset_id={id}&v1={v1}&v2={v2}"), token)
     };
@@ -415,7 +416,7 @@ async fn waiting_for_a_stream_holds_no_permit_of_queries() {
         let waiting = read(&service, &format!("/api/2/long/v1/?format={format}&offset=1"), HOSTILE);
         let waits = || value(&rendered(), "strata_gate_waiting{gate=\"stream\"}").is_some_and(|waiting| waiting > 0.0);
         let mut waiting = until(waiting, || {
-            service.app.update_metrics();
+            service.services.update_metrics();
             waits()
         })
         .await;
@@ -504,12 +505,13 @@ async fn gates_show_in_the_metrics_by_outcome() {
         value(&rendered(), &series).unwrap_or_default()
     };
     let before = ["entered", "full", "left"].map(count);
-    let running = || service.app.load().heavy_running;
+    let running = || service.services.load().heavy_running;
     let held = until(read(&service, &slow(0), HOSTILE), || running() == 1).await;
     let mut waiting = Vec::new();
     for number in 1..=4 {
-        waiting
-            .push(until(read(&service, &slow(number), HOSTILE), || service.app.load().heavy_waiting == number).await);
+        waiting.push(
+            until(read(&service, &slow(number), HOSTILE), || service.services.load().heavy_waiting == number).await,
+        );
     }
     refused_by(&soon(read(&service, &slow(5), HOSTILE)).await, "heavy queries");
     let text = service.get("/metrics").await;

@@ -223,7 +223,7 @@ impl Doomed {
         let service = TestService::open_with_store(&config, faulty).await;
         let (user, _) = add_user(&service, "ada@strata.test", Plan::Scale).await;
         let name: DatasetName = "Things".parse().expect("a name");
-        let created = service.app.datasets().create(&user, name, DatasetChange::default()).await.expect("created");
+        let created = service.services.datasets.create(&user, name, DatasetChange::default()).await.expect("created");
         let dataset = created.dataset.id;
         let doomed = Doomed { service, user, objects, fate, dataset, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
@@ -240,12 +240,12 @@ impl Doomed {
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let pushed = self
             .service
-            .app
-            .ingest()
+            .services
+            .ingest
             .receive(self.user.id, body, &["dataset_id"])
             .await
             .map_err(|error| error.to_string())?;
-        let saved = self.service.app.datasets().save_alternate(
+        let saved = self.service.services.datasets.save_alternate(
             &self.user,
             self.dataset,
             VersionNumber::new(1),
@@ -257,7 +257,7 @@ impl Doomed {
 
     /// What the catalog says: every version and its alternate.
     async fn state(&self) -> String {
-        let view = self.service.app.datasets().view(&self.user, self.dataset).await.expect("a view");
+        let view = self.service.services.datasets.view(&self.user, self.dataset).await.expect("a view");
         let versions = view.versions.iter().map(|record| {
             let version = &record.version;
             format!("{} {} {:?}; ", version.number, version.file.path, version.alt.as_ref().map(|alt| &alt.path))
@@ -276,8 +276,8 @@ impl Doomed {
         let mut told = Vec::new();
         let swept = self
             .service
-            .app
-            .maintenance()
+            .services
+            .maintenance
             .sweep(Duration::ZERO, &mut |file| told.push(file.clone()))
             .await
             .expect("swept");
@@ -360,15 +360,15 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     let doomed = Doomed::start().await;
     let clone = async || {
         let name: DatasetName = "Clone".parse().expect("a name");
-        doomed.service.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await
+        doomed.service.services.datasets.clone_dataset(&doomed.user, doomed.dataset, name).await
     };
     doomed.fate.arm(1, Fault::Before);
     assert!(clone().await.is_err() && doomed.fate.disarm(), "a clone reads what it shares");
     let cloned = clone().await.expect("cloned");
     doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
-    doomed.service.app.datasets().delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
-    doomed.service.app.datasets().delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
+    doomed.service.services.datasets.delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
+    doomed.service.services.datasets.delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
     assert_eq!(doomed.stored().await.len(), 1);
@@ -381,7 +381,7 @@ async fn a_sweep_that_fails_is_finished_by_the_next() {
             let doomed = Doomed::start().await;
             doomed.save("[]").await.expect("replaced");
             doomed.fate.arm(call, fault);
-            let swept = doomed.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
+            let swept = doomed.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await;
             let struck = doomed.fate.disarm();
             assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{fault:?} {call}");
             doomed.is_sound("a sweep").await;
@@ -422,16 +422,16 @@ async fn a_store_that_does_not_answer_is_no_damage() {
     let doomed = Doomed::start().await;
     doomed.fate.set_down(true);
     let mut told = Vec::new();
-    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |file| told.push(file.clone())).await;
+    let scrubbed = doomed.service.services.maintenance.scrub(0, &mut |file| told.push(file.clone())).await;
     let error = format!("{:?}", scrubbed.expect_err("the store is down"));
     assert!(error.starts_with("Unavailable("), "{error}");
     assert_eq!(told, []);
     let name: DatasetName = "Clone".parse().expect("a name");
-    let cloned = doomed.service.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await;
+    let cloned = doomed.service.services.datasets.clone_dataset(&doomed.user, doomed.dataset, name).await;
     let error = format!("{:?}", cloned.expect_err("the store is down"));
     assert!(error.starts_with("Storage("), "{error}");
     doomed.fate.set_down(false);
-    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed");
+    let scrubbed = doomed.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged), (2, 0));
 }
 
@@ -443,8 +443,8 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
     })
     .await;
     doomed.fate.set_down(true);
-    let app = doomed.service.app.clone();
-    let scrubbing = tokio::spawn(async move { app.maintenance().clone().scrub_periodically().await });
+    let services = doomed.service.services.clone();
+    let scrubbing = tokio::spawn(async move { services.maintenance.clone().scrub_periodically().await });
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let catalog = doomed.service.catalog().await;
     // Not one file counts as done, none was gone through, and nobody has the scrub.
@@ -459,7 +459,7 @@ async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
     let path = doomed.stored().await.pop_first().expect("a file");
     doomed.fate.panic_on(&path);
     let mut told = Vec::new();
-    let scrubbed = doomed.service.app.maintenance().scrub(0, &mut |file| told.push(file.path.clone())).await;
+    let scrubbed = doomed.service.services.maintenance.scrub(0, &mut |file| told.push(file.path.clone())).await;
     let scrubbed = scrubbed.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, vec![path]));
 }

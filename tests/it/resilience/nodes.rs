@@ -265,7 +265,7 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
     let ping = parsed(&view)["dataset"]["ping_url"].as_str().expect("a URL").to_owned();
 
     let readers = owned.service.beside(|config| config.server.roles = roles(&["http", "query"])).await;
-    let background = readers.app.start_background();
+    let background = readers.services.start_background();
     let call = async |path: &str, body: Value| {
         strata_testing::owned::call(&readers, owned.token(), "POST", path, &body.to_string()).await
     };
@@ -283,7 +283,8 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
     assert_eq!(readers.get(&format!("/api/{id}/pushed/latest/?format=jsonl")).await.text(), "{\"a\":1}\n");
     parsed(&call("/dataset/rollback", json!({"dataset_id": id, "version_number": 1})).await);
     // A schedule that is due stays so, until somebody has the role.
-    let database = sqlx::PgPool::connect(owned.service.app.config().catalog_url().as_str()).await.expect("connected");
+    let database =
+        sqlx::PgPool::connect(owned.service.services.config.catalog_url().as_str()).await.expect("connected");
     let due = "UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL";
     sqlx::query(due).execute(&database).await.expect("SQL");
     let still = async || {
@@ -292,7 +293,7 @@ async fn a_server_without_the_role_for_versions_makes_none_and_says_so() {
     };
     assert!(!comes_about(async || !still().await).await, "it was run");
     let worker = owned.service.beside(|config| config.server.roles = roles(&["refresh"])).await;
-    let working = worker.app.start_background();
+    let working = worker.services.start_background();
     eventually("it is run", async || !still().await).await;
     working.finish(std::time::Duration::from_secs(5)).await;
     background.finish(std::time::Duration::from_secs(5)).await;

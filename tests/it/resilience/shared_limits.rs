@@ -39,7 +39,7 @@ impl Two {
     }
 
     fn are_shared(&self) -> bool {
-        [&self.first, &self.second].iter().all(|service| service.app.rate_limiter().is_shared())
+        [&self.first, &self.second].iter().all(|service| service.services.rate_limiter.is_shared())
     }
 
     /// That a request to one counts at the other.
@@ -124,12 +124,12 @@ async fn a_redis_that_hangs_is_waited_for_once() {
     redis.freeze();
     // This one waits, unless the task that asks when nobody calls was faster. The process then counts from nothing.
     assert_eq!(rate(&two.first.get(ENTITIES).await).1, 999);
-    assert!(!two.first.app.rate_limiter().is_shared(), "further requests are not to wait");
+    assert!(!two.first.services.rate_limiter.is_shared(), "further requests are not to wait");
     for number in 0..50 {
         assert_eq!(rate(&two.first.get(ENTITIES).await).1, 998 - number);
     }
     // Nobody asks the other one, which finds out by itself.
-    eventually("an idle process finds out", async || !two.second.app.rate_limiter().is_shared()).await;
+    eventually("an idle process finds out", async || !two.second.services.rate_limiter.is_shared()).await;
     // Longer than a late connection is kept.
     tokio::time::sleep(Duration::from_secs(2)).await;
     redis.thaw();
@@ -158,7 +158,7 @@ async fn a_redis_that_is_killed_and_comes_back_is_used_again() {
         assert_eq!((answer.status, rate(&answer).1), (200, 999 - number));
     }
     eventually("both have noticed", async || {
-        let shared = [&two.first, &two.second].map(|service| service.app.rate_limiter().is_shared());
+        let shared = [&two.first, &two.second].map(|service| service.services.rate_limiter.is_shared());
         shared == [false, false] && said(&log, "failed to reach Redis") >= 2
     })
     .await;
@@ -181,7 +181,7 @@ async fn a_redis_that_cannot_write_is_as_good_as_none() {
     assert_eq!(redis.run("CONFIG SET maxmemory 1"), "+OK");
     eventually("it is noticed", async || {
         assert_eq!(two.first.get(ENTITIES).await.status, 200);
-        !two.first.app.rate_limiter().is_shared()
+        !two.first.services.rate_limiter.is_shared()
     })
     .await;
     assert_eq!(redis.run("CONFIG SET maxmemory 0"), "+OK");
@@ -206,7 +206,7 @@ async fn a_service_starts_without_its_redis() {
                     .map(|answer| answer.status)
                     .to_vec();
             assert_eq!(statuses, [200, 200, 429], "each counts for itself");
-            assert!(!service.app.rate_limiter().is_shared());
+            assert!(!service.services.rate_limiter.is_shared());
         }
     }
 }

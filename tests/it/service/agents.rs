@@ -144,7 +144,7 @@ async fn a_large_version_is_pulled_and_pushed_as_a_stream_and_whole() {
     assert_eq!(owned.push_alt(id, 1, &etag, &list).await.status, 200);
     let alternate = owned.pull(json!({"dataset_id": id, "alt": true})).await;
     assert!(alternate.text().ends_with(&format!(r#""entities":{list}}}"#)));
-    assert_eq!(owned.service.app.load().streams, 0, "nothing is left of them");
+    assert_eq!(owned.service.services.load().streams, 0, "nothing is left of them");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -117,7 +117,7 @@ async fn a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_o
 
     // The source's alternate goes, and the clone keeps its own; a sweep takes no file that either needs.
     parsed(&owned.delete(id, 2).await);
-    owned.service.app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     owned.service.get(&format!("{mine}alt/")).await.is_error(404);
     assert_eq!(owned.lines(&format!("{hers}alt/")).await, "{\"alt\":2}\n");
     let delete = json!({"dataset_id": clone, "version": 1}).to_string();
@@ -126,7 +126,7 @@ async fn a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_o
     parsed(&call(&owned.service, &eve, "DELETE", "/dataset/alternate/delete", &delete).await);
     owned.push(id, r#"[{"a":3}]"#).await;
     owned.service.get(&format!("/api/{clone}/eve-s-things/v2/")).await.is_error(404);
-    owned.service.app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!(owned.lines(&hers).await, "{\"a\":2}\n");
     assert_eq!(owned.service.version_files().len(), 3);
 }

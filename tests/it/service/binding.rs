@@ -23,13 +23,13 @@ async fn owned() -> Owned {
 const HOLDS: Duration = Duration::from_millis(1_100);
 
 fn with_catalog(owned: &Owned, file: &Path) -> Config {
-    let mut config = owned.service.app.config().clone();
+    let mut config = (*owned.service.services.config).clone();
     config.catalog.url = Some(CatalogUrl::try_from(format!("sqlite://{}", file.display())).expect("a URL"));
     config
 }
 
 fn with_store(owned: &Owned, store: &Path) -> Config {
-    let mut config = owned.service.app.config().clone();
+    let mut config = (*owned.service.services.config).clone();
     config.store.url = Some(StoreUrl::try_from(store.display().to_string()).expect("a URL"));
     config
 }
@@ -113,7 +113,7 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     let text = ready(&owned).await;
     assert!(text.contains(told), "{text}");
     unavailable(&try_push(&owned, id, r#"[{"a":2}]"#).await, "the version file store is missing");
-    let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
+    let sweep = owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await;
     let error = sweep.err().map(|error| strata_types::causes::Causes(&error).to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
     let checked = owned.service.check(Depth::Footers).await;
@@ -123,7 +123,7 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     assert!(found[0].kind == FindingKind::Store && found[0].reason.contains(reason), "{found:?}");
     // Reads need no name, and a service opens for them.
     assert_eq!(owned.service.get("/api/1/things/active/?pretty=false").await.text(), r#"[{"a":1}]"#);
-    owned.service.reopened().await.app.close().await;
+    owned.service.reopened().await.services.close().await;
 
     fs::remove_file(&file).expect("removed");
     fs::write(&file, name).expect("written");
@@ -140,7 +140,7 @@ async fn a_sweep_leaves_a_store_alone_that_is_another_ones() {
     fs::write(&left, "left").expect("written");
     tokio::time::sleep(Duration::from_millis(20)).await;
     let id = fs::read(store.join("strata.id")).expect("an identity");
-    let sweep = async || owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
+    let sweep = async || owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await;
     fs::write(store.join("strata.id"), "0123456789abcdef0123456789abcdef\n").expect("written");
     assert!(sweep().await.is_err());
     fs::remove_file(store.join("strata.id")).expect("removed");

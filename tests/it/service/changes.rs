@@ -25,15 +25,15 @@ impl Two {
         let catalog = url.clone().try_into().expect("a URL");
         let owned = Owned::configured(|config| config.catalog.url = Some(catalog), Some(server.clone())).await;
         let other = owned.service.beside(|config| config.server.background = false).await;
-        other.app.lookups().keep_for(Duration::from_secs(86_400));
-        let background = other.app.start_background();
+        other.services.lookups.keep_for(Duration::from_secs(86_400));
+        let background = other.services.start_background();
         let two = Two { owned, other, server, url, _background: Box::new(background) };
         two.until_heard().await;
         two
     }
 
     async fn until_heard(&self) {
-        eventually("changes are heard of", async || self.other.app.lookups().hears_changes()).await;
+        eventually("changes are heard of", async || self.other.services.lookups.hears_changes()).await;
     }
 
     /// That the other process answers so, which it did not before. Nothing but news makes it look again.
@@ -142,15 +142,15 @@ async fn what_is_not_heard_is_seen_by_looking() {
     assert_eq!(other.get(&active).await.text(), "{\"v\":1}\n");
     owned.push(id, "[{\"v\":2}]").await;
     eventually("it is seen", async || other.get(&active).await.text() == "{\"v\":2}\n").await;
-    assert!(!other.app.lookups().hears_changes());
+    assert!(!other.services.lookups.hears_changes());
 }
 
 #[tokio::test]
 async fn nobody_tells_of_changes_under_sqlite() {
     let owned = Owned::sqlite().await;
-    let background = owned.service.app.start_background();
+    let background = owned.service.services.start_background();
     let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     owned.push(id, "[{\"v\":2}]").await;
-    assert!(!owned.service.app.lookups().hears_changes());
+    assert!(!owned.service.services.lookups.hears_changes());
     background.finish(Duration::from_secs(5)).await;
 }

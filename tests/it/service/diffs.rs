@@ -280,7 +280,7 @@ async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
     let document = Document::of(&owned.service).await;
     let [one, other] = crowds();
     let id = owned.dataset("Crowds", json!({}), &[&one, &other]).await;
-    let load = || owned.service.app.load();
+    let load = || owned.service.services.load();
     let slow = format!("dataset_id={id}&v1=1&v2=2&limit=0");
     let mut first = Box::pin(asked(&owned, &slow));
     while load().diffs_running == 0 {

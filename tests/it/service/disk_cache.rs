@@ -34,7 +34,7 @@ async fn a_server_that_starts_again_reads_from_its_disk() {
         assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
         answers.push(answer.body);
     }
-    first.app.close().await;
+    first.services.close().await;
     let kept = files(&first.directory().join("cache"));
     assert!(kept.iter().any(|path| path.extension() == Some("ranges".as_ref())), "{kept:?}");
 

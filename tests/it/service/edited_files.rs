@@ -116,12 +116,12 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
     assert!(owned.lines(&format!("/api/{clone}/clone/v1/alt/")).await == expected);
     edit(&owned, clone, r#"[{"position":0,"remove":true}]"#).await;
     assert_eq!(findings(&owned.service).await, Vec::<String>::new());
-    let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| panic!("{damaged:?}")).await;
+    let scrubbed = owned.service.services.maintenance.scrub(0, &mut |damaged| panic!("{damaged:?}")).await;
     assert_eq!(scrubbed.expect("scrubbed").files, 4);
 
     // The sweep takes the alternate that was replaced, and no other file.
     let mut swept = Vec::new();
-    let maintenance = owned.service.app.maintenance();
+    let maintenance = &owned.service.services.maintenance;
     maintenance.sweep(Duration::ZERO, &mut |file| swept.push(file.path.clone())).await.expect("swept");
     assert_eq!(swept.len(), 1);
     assert!(replaced.ends_with(&swept[0]), "{swept:?}");
@@ -138,7 +138,7 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
 
     // An alternate that is deleted takes nothing of the version with it.
     parsed(&owned.delete(id, 1).await);
-    owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert!(base.exists() && !alternate.exists());
     assert!(owned.lines(&format!("/api/{id}/things/v1/")).await == text(&entities));
     assert!(owned.lines(&format!("/api/{clone}/clone/v1/alt/")).await == text(&entities[2..]));
@@ -184,7 +184,7 @@ async fn a_damaged_base_is_told_of_and_ends_no_process() {
         assert_eq!(of(&replaced, ""), unneeded, "{found:?}");
         without_base += unneeded;
         let mut scrubbed = Vec::new();
-        let maintenance = owned.service.app.maintenance();
+        let maintenance = &owned.service.services.maintenance;
         maintenance.scrub(0, &mut |damaged| scrubbed.push(damaged.path.clone())).await.expect("scrubbed");
         assert!(scrubbed.iter().any(|path| base.ends_with(path)), "{scrubbed:?}");
         assert!(!scrubbed.iter().any(|path| replaced.ends_with(path)), "{scrubbed:?}");

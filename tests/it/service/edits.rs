@@ -274,7 +274,7 @@ async fn a_large_version_is_edited_by_a_pass_over_it() {
     assert_eq!(edited["alt_entity_count"], json!(list.len()));
     let lines = owned.lines(&format!("/api/{id}/things/v1/alt/")).await;
     assert!(lines.lines().eq(list.iter().map(String::as_str)), "the lists differ");
-    assert_eq!(owned.service.app.ingest().spooled_bytes(), 0, "nothing is left of it");
+    assert_eq!(owned.service.services.ingest.spooled_bytes(), 0, "nothing is left of it");
 
     // What cannot be read is not half copied.
     let etag = owned.etag(id, 1).await;

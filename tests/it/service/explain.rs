@@ -402,7 +402,7 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
 async fn a_dataset_is_explained_to_its_owner_alone_and_while_it_is_frozen() {
     let service = TestService::start().await;
     service.try_import("Data", true, b"[{\"a\":1}]").await.expect("imported");
-    service.app.accounts().add_user("other@strata.test", PASSWORD, UserPlan::Free, None).await.expect("added");
+    service.services.accounts.add_user("other@strata.test", PASSWORD, UserPlan::Free, None).await.expect("added");
     let document = Document::of(&service).await;
     let nobody = service.get("/dataset/explain?dataset_id=1").await;
     nobody.is_error(401);

@@ -36,7 +36,7 @@ const OPEN: &str = "/api/1/open/active/?format=parquet";
 async fn an_export_that_is_asked_for_often_is_made_when_another_version_is_published() {
     let owned = Owned::sqlite().await;
     let service = &owned.service;
-    let background = service.app.start_background();
+    let background = service.services.start_background();
     let id = owned.dataset("Open", json!({"source": "push"}), &["[{\"a\":1}]"]).await;
     assert_eq!(id, 1);
     ask(service, OPEN, 3).await;
@@ -69,7 +69,7 @@ async fn an_export_that_is_asked_for_often_is_made_when_another_version_is_publi
 async fn an_alternate_is_made_again_when_it_is_saved() {
     let owned = Owned::sqlite().await;
     let service = &owned.service;
-    let background = service.app.start_background();
+    let background = service.services.start_background();
     let id = owned.dataset("Open", json!({"source": "push"}), &["[{\"a\":1}]"]).await;
     assert_eq!(owned.save(id, 1, "[{\"b\":1}]").await.status, 200);
     ask(service, "/api/1/open/latest/alt/?format=parquet&typed=true", 3).await;
@@ -104,7 +104,7 @@ async fn what_is_not_asked_for_often_or_cannot_be_read_is_not_made() {
     let before = exports(service, 4).await;
     assert_eq!(owned.call("POST", "/dataset/rollback", &freeze).await.status, 200);
     owned.push(1, "[{\"a\":2}]").await;
-    let background = service.app.start_background();
+    let background = service.services.start_background();
     let made = exports(service, 5).await;
     assert!(made.is_superset(&before));
     ask(service, "/api/1/open/latest/?format=parquet&limit=1", 1).await;
@@ -132,7 +132,7 @@ async fn what_the_cache_has_no_room_for_is_not_made() {
         .collect();
     owned.push(1, &format!("[{}]", large.join(","))).await;
     owned.push(2, "[{\"a\":2}]").await;
-    let background = service.app.start_background();
+    let background = service.services.start_background();
     let made = || -> Vec<PathBuf> { whole(service).difference(&before).cloned().collect() };
     eventually("the small one is made", async || !made().is_empty()).await;
     assert_eq!(made().len(), 1);
@@ -153,7 +153,7 @@ async fn a_process_without_background_work_makes_none() {
     for process in [&service, &off, &other] {
         ask(process, OPEN, 3).await;
     }
-    let backgrounds = [&service, &off, &other].map(|process| process.app.start_background());
+    let backgrounds = [&service, &off, &other].map(|process| process.services.start_background());
     exports(&service, 3).await;
     service.import("Open", "[{\"a\":2}]").await;
     exports(&service, 4).await;

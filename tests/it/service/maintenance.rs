@@ -32,7 +32,7 @@ on_both_databases! {
 /// Sweeps and gives what was removed.
 async fn sweep(owned: &Owned, older_than: Duration) -> BTreeSet<String> {
     let mut told = Vec::new();
-    let maintenance = owned.service.app.maintenance();
+    let maintenance = &owned.service.services.maintenance;
     let swept = maintenance.sweep(older_than, &mut |file| told.push(file.clone())).await.expect("swept");
     assert!(told.iter().all(|file| file.failure.is_none()), "{told:?}");
     assert_eq!(swept.removed, told.len() as u64);
@@ -104,7 +104,7 @@ async fn a_missing_file_that_nothing_names_is_no_damage(owned: Owned) {
         "{found:?}"
     );
     fs::remove_file(&file).expect("removed");
-    owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!(check(&owned, Depth::Everything).await, []);
 }
 
@@ -115,7 +115,7 @@ async fn a_hold_stops_a_sweep(owned: Owned) {
     old_file(&owned.service.directory().join("store/versions/left.parquet"));
     let catalog = owned.service.catalog().await;
     let hold = catalog.hold_files(HOUR).await.expect("held");
-    let swept = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    let swept = owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!((swept.removed, swept.held), (0, true));
     catalog.release_hold(hold).await.expect("released");
     assert_eq!(sweep(&owned, Duration::ZERO).await.len(), 2);
@@ -225,7 +225,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
         let checked = restored.check(Depth::Everything).await;
         assert_eq!((checked.files, checked.damaged, checked.unnamed), (4, 0, 0));
         // It is a service like any other: it makes versions and sweeps.
-        restored.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+        restored.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
         assert_eq!(answers(&restored, id).await, before, "{name}");
         let body = format!(r#"{{"dataset_id":{id},"entities":[]}}"#);
         let published = parsed(&call(&restored, owned.token(), "POST", "/dataset/refresh", &body).await);
@@ -243,7 +243,7 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
             number += 1;
             owned.push(id, &format!(r#"[{{"n":{number}}}]"#)).await;
             parsed(&owned.save(id, 1, &format!(r#"[{{"n":{number}}}]"#)).await);
-            owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+            owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
         }
     };
     let directory = tempfile::tempdir().expect("a directory");

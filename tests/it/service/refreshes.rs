@@ -64,7 +64,7 @@ impl Owner {
             config.sources.schedule_spread_s = 0;
         })
         .await;
-        let added = service.app.accounts().add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
+        let added = service.services.accounts.add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
         let token = added.expect("a user").expect("a token").expose().to_owned();
         Owner { service, token, database }
     }
@@ -189,9 +189,9 @@ async fn every_way_makes_the_next_version(owner: Owner) {
     let uri = format!("/dataset/refresh?dataset_id={}", dataset["dataset_id"]);
     assert_eq!(version(&owner.send("POST", &uri, &[], "").await), (4, 1));
     // Computes the next time, then runs.
-    assert_eq!(owner.service.app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0);
+    assert_eq!(owner.service.services.refreshes.run_due(&CancellationToken::new()).await.expect("schedules"), 0);
     owner.database.execute("UPDATE datasets SET next_run_at = 1").await;
-    assert_eq!(owner.service.app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 1);
+    assert_eq!(owner.service.services.refreshes.run_due(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
 
     for number in 1..=5 {
@@ -545,7 +545,7 @@ async fn what_runs_at_the_end_is_finished_or_failed(owner: Owner) {
         let name = format!("Ending {finishes}");
         let dataset = owner.create(&name, json!({"source": source.url("/")})).await;
         let process = owner.service.beside(|_| {}).await;
-        let background = process.app.start_background();
+        let background = process.services.start_background();
         let path =
             dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("a path");
         let mut pinging = Box::pin(process.get(path));
@@ -576,8 +576,8 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let source = changing_source();
     let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
     let push = owner.create("Push", json!({"source": "push"})).await;
-    let app = &owner.service.app;
-    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
+    let services = &owner.service.services;
+    assert_eq!(services.refreshes.run_due(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
     // A week ago, for four processes that start at once.
     owner
         .database
@@ -586,9 +586,9 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
     let never = CancellationToken::new();
     let (one, two, three) = tokio::join!(
-        app.schedules().run_due(&never),
-        processes[0].app.schedules().run_due(&never),
-        processes[1].app.schedules().run_due(&never)
+        services.refreshes.run_due(&never),
+        processes[0].services.refreshes.run_due(&never),
+        processes[1].services.refreshes.run_due(&never)
     );
     assert_eq!(one.expect("one") + two.expect("two") + three.expect("three"), 1);
     eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
@@ -597,12 +597,12 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     // One that fails is recorded, and comes again; one that is frozen does not.
     owner.post("/dataset/update", &json!({"dataset_id": dataset["dataset_id"], "format": "parquet"})).await;
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 1);
+    assert_eq!(services.refreshes.run_due(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the failure", async || owner.attempts(&dataset).await.iter().any(|(_, error)| error.is_some())).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "version_number": 1, "freeze": true});
     record(&owner.post("/dataset/rollback", &body).await, "dataset");
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0);
+    assert_eq!(services.refreshes.run_due(&CancellationToken::new()).await.expect("schedules"), 0);
     assert_eq!(owner.view(&push).await["latest_version"], Value::Null);
 
     // The loop ends the attempts of processes that are gone.
@@ -614,7 +614,7 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
         came = arrived.recv() => came.expect("a request"),
     }
     owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
-    let background = processes[0].app.start_background();
+    let background = processes[0].services.start_background();
     eventually("the record", async || {
         owner
             .attempts(&stuck)
@@ -634,7 +634,7 @@ async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: Owner) {
         owner.create(name, json!({"source": source.url("/"), "schedule": schedule})).await;
     }
     let never = CancellationToken::new();
-    let schedules = owner.service.app.schedules();
+    let schedules = &owner.service.services.refreshes;
     assert_eq!(schedules.run_due(&never).await.expect("schedules"), 0, "only computed");
     let count = async |condition: &str| {
         let sql = format!("SELECT COUNT(*) FROM datasets WHERE next_run_at IS NOT NULL AND {condition}");
@@ -648,7 +648,7 @@ async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: Owner) {
     assert_eq!(count("next_run_at < 4102452000000000").await, 3);
     owner.database.execute(ahead).await;
     let restarted = owner.service.beside(|_| {}).await;
-    let background = restarted.app.start_background();
+    let background = restarted.services.start_background();
     eventually("the runs are advanced", async || count("next_run_at < 4102452000000000").await == 3).await;
     background.finish(Duration::from_secs(60)).await;
     assert_eq!(source.received().len(), 0, "none is due");
@@ -669,7 +669,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     version(&owner.push(&dataset, json!([{"n": 2}])).await);
     assert!(receiver.received().is_empty());
     let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
-    let backgrounds = processes.each_ref().map(|process| process.app.start_background());
+    let backgrounds = processes.each_ref().map(|process| process.services.start_background());
     for number in 3..=VERSIONS {
         version(&owner.push(&dataset, json!([{"n": number}])).await);
     }
@@ -677,7 +677,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     for background in backgrounds {
         background.finish(Duration::from_secs(60)).await;
     }
-    owner.service.app.deliveries().send_due().await.expect("delivered");
+    owner.service.services.deliveries.send_due().await.expect("delivered");
     let mut versions: Vec<u64> = receiver
         .received()
         .iter()
@@ -696,7 +696,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     assert!(view["last_fired_at"].is_string() && view["last_status"].is_number(), "{view}");
 
     // The process that publishes is woken, and does not wait to be asked.
-    let background = owner.service.app.start_background();
+    let background = owner.service.services.start_background();
     version(&owner.push(&dataset, json!([{"n": 0}])).await);
     eventually("the last post", async || receiver.received().len() as u64 == VERSIONS).await;
     background.finish(Duration::from_secs(60)).await;
@@ -716,11 +716,11 @@ async fn a_process_without_background_work_runs_no_schedule_and_posts_nothing(ow
     assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
     version(&owner.push(&hooked, json!([{"n": 1}])).await);
     let never = CancellationToken::new();
-    assert_eq!(owner.service.app.schedules().run_due(&never).await.expect("schedules"), 0, "only computed");
+    assert_eq!(owner.service.services.refreshes.run_due(&never).await.expect("schedules"), 0, "only computed");
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
 
     let idle = owner.service.beside(|config| config.server.background = false).await;
-    let background = idle.app.start_background();
+    let background = idle.services.start_background();
     // Longer than any of the loops waits before it begins.
     tokio::time::sleep(Duration::from_secs(2)).await;
     background.finish(Duration::from_secs(60)).await;
@@ -728,7 +728,7 @@ async fn a_process_without_background_work_runs_no_schedule_and_posts_nothing(ow
     assert_eq!(owner.view(&dataset).await["latest_version"], Value::Null);
 
     // All of it stays due for a process that has such work.
-    let background = owner.service.beside(|_| {}).await.app.start_background();
+    let background = owner.service.beside(|_| {}).await.services.start_background();
     eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
     eventually("the post", async || receiver.received().len() == 1).await;
     background.finish(Duration::from_secs(60)).await;
@@ -741,12 +741,12 @@ async fn a_free_plan_posts_nothing(owner: Owner) {
     assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
     owner.database.execute(&format!("UPDATE users SET plan = 'free' WHERE email = '{EMAIL}'")).await;
     version(&owner.push(&dataset, json!([])).await);
-    owner.service.app.deliveries().send_due().await.expect("delivered");
+    owner.service.services.deliveries.send_due().await.expect("delivered");
     owner.database.execute(&format!("UPDATE users SET plan = 'pro' WHERE email = '{EMAIL}'")).await;
-    owner.service.app.deliveries().send_due().await.expect("delivered");
+    owner.service.services.deliveries.send_due().await.expect("delivered");
     assert!(receiver.received().is_empty());
     version(&owner.push(&dataset, json!([])).await);
-    owner.service.app.deliveries().send_due().await.expect("delivered");
+    owner.service.services.deliveries.send_due().await.expect("delivered");
     assert_eq!(receiver.received().len(), 1);
 }
 

@@ -198,7 +198,7 @@ async fn exports_that_nobody_fetches_are_swept() {
     std::fs::write(&unnamed, "left by a server that was killed").expect("written");
     let swept = async |older_than: Duration| {
         let mut files = Vec::new();
-        one.app.maintenance().sweep(older_than, &mut |file| files.push(file.clone())).await.expect("swept");
+        one.services.maintenance.sweep(older_than, &mut |file| files.push(file.clone())).await.expect("swept");
         let shared = files.into_iter().filter(|file| file.path.starts_with("shared-exports/"));
         shared.map(|file| (file.reason.name(), file.failure)).collect::<Vec<_>>()
     };

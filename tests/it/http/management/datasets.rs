@@ -219,7 +219,7 @@ async fn plans_limit_active_datasets(owners: Owners) {
     refused(&free("/dataset/create", json!({"name": "four"})).await, 403, "3 active");
     // The order of checks: what is wrong with the request comes first.
     refused(&free("/dataset/create", json!({"name": "--"})).await, 400, "name");
-    let plan = async |plan| owners.service.app.accounts().set_plan("free@strata.test", plan).await.expect("changed");
+    let plan = async |plan| owners.service.services.accounts.set_plan("free@strata.test", plan).await.expect("changed");
     plan(Plan::Pro).await;
     ok(&free("/dataset/create", json!({"name": "four"})).await);
     plan(Plan::Free).await;

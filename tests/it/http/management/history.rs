@@ -192,7 +192,7 @@ async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
         let hook = json!({"dataset_id": id, "url": receiver.url(path), "secret": "sesame"});
         ok(&owners.post("/webhook/register", hook).await);
         push().await;
-        owners.service.app.deliveries().send_due().await.expect("sent");
+        owners.service.services.deliveries.send_due().await.expect("sent");
     }
     let all = deliveries("").await;
     assert_eq!(all.len(), 3, "{all:?}");

@@ -59,7 +59,7 @@ impl Owners {
         })
         .await;
         let add = async |email: &str, plan| {
-            let added = service.app.accounts().add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
+            let added = service.services.accounts.add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
             format!("Bearer {}", added.expect("a token").expose())
         };
         let (free, other) = (add("free@strata.test", Plan::Free).await, add("other@strata.test", Plan::Scale).await);

@@ -206,7 +206,7 @@ async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
     let id = create("Pushed", "push", false).await;
     ok(&owners.post("/webhook/register", json!({"dataset_id": id, "url": url})).await);
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await);
-    owners.service.app.deliveries().send_due().await.expect("sent");
+    owners.service.services.deliveries.send_due().await.expect("sent");
     let fetched = create("Fetched", &url, false).await;
     let published = create("Published", &url, true).await;
 

@@ -66,7 +66,7 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
 
     // A new password ends all sessions.
     let session = owners.log_in(OWNER, PASSWORD).await;
-    owners.service.app.accounts().set_password(OWNER, "another password").await.expect("changed");
+    owners.service.services.accounts.set_password(OWNER, "another password").await.expect("changed");
     refused(&me(&session).await, 401, "session");
     refused(&owners.try_log_in(OWNER, PASSWORD).await, 401, "password");
     owners.log_in(OWNER, "another password").await;

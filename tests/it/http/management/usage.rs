@@ -145,7 +145,7 @@ async fn what_is_beyond_the_rate_is_counted_for_the_dataset_it_names(owners: Own
         assert_eq!(service.get(&uri).await.status, 429);
     }
     assert_eq!(owners.usage(id).await, seen.0);
-    service.app.usage().flush().await.expect("added");
+    service.services.usage.flush().await.expect("added");
     assert_eq!(owners.usage(id).await, seen.0);
 
     let key = format!("Bearer {}", hidden.private_key.as_ref().expect("a key").expose());
@@ -185,20 +185,20 @@ async fn usage_outlives_a_restart_and_processes_add_up(owners: Owners) {
     }
     // Each knows its own at once, and the other's once they are added.
     assert_eq!(owners.usage(id).await[0], 2);
-    beside.app.usage().flush().await.expect("added");
+    beside.services.usage.flush().await.expect("added");
     assert_eq!(owners.usage(id).await, seen.0);
-    owners.service.app.usage().flush().await.expect("added");
-    owners.service.app.usage().flush().await.expect("added once");
+    owners.service.services.usage.flush().await.expect("added");
+    owners.service.services.usage.flush().await.expect("added once");
     assert_eq!(owners.usage(id).await, seen.0);
     // What was not added yet is, at the end.
     seen.count(&beside.get(&read).await);
-    beside.app.close().await;
+    beside.services.close().await;
     assert_eq!(owners.usage(id).await, seen.0);
     let again = owners.service.reopened().await;
     seen.count(&again.get(&read).await);
-    let user = again.app.accounts().users(None, 100).await.expect("users").into_iter();
+    let user = again.services.accounts.users(None, 100).await.expect("users").into_iter();
     let user = user.into_iter().find(|user| user.email == OWNER).expect("the owner");
-    let days = again.app.usage().days(&user, strata_types::ids::DatasetId::new(id), 30).await.expect("usage");
+    let days = again.services.usage.days(&user, strata_types::ids::DatasetId::new(id), 30).await.expect("usage");
     assert_eq!(days.iter().map(|day| day.counts.requests).sum::<u64>(), seen.0[0]);
     assert_eq!(days.iter().map(|day| day.counts.bytes).sum::<u64>(), seen.0[3]);
 }
@@ -209,17 +209,17 @@ async fn what_is_counted_while_the_catalog_is_locked_is_added_later(owners: Owne
     let id = service.import("Read", "[{\"a\":1}]").await.dataset_id.get();
     let (mut seen, read) = (Seen::default(), format!("/api/{id}/read/v1/"));
     seen.count(&service.get(&read).await);
-    let url = service.app.config().catalog_url();
+    let url = service.services.config.catalog_url();
     let lock = Lock::of(&url).await;
     for _ in 0..2 {
-        let failed = service.app.usage().flush().await;
+        let failed = service.services.usage.flush().await;
         assert!(failed.is_err(), "{failed:?}");
         seen.count(&service.get(&read).await);
     }
     drop(lock);
     // The lock goes when its connection does.
     let mut tries = 0;
-    while let Err(error) = service.app.usage().flush().await {
+    while let Err(error) = service.services.usage.flush().await {
         tries += 1;
         assert!(tries < 50, "{error}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -266,7 +266,7 @@ async fn usage_is_the_owners_and_of_the_days_that_are_asked_for(owners: Owners) 
     let rows = [410, 399, 30, 29, 1].map(|days_ago| format!("({id}, {}, 1, 0, 0, 5)", day_of_today - days_ago));
     let columns = "dataset_id, day, requests, not_modified, rate_limited, bytes";
     let sql = format!("INSERT INTO dataset_usage ({columns}) VALUES {}", rows.join(", "));
-    execute(&owners.service.app.config().catalog_url(), &sql).await;
+    execute(&owners.service.services.config.catalog_url(), &sql).await;
     let days = async |more: &str| {
         let usage = ok(&owners.get(&format!("{uri}{more}")).await);
         usage["usage"].as_array().expect("days").clone()

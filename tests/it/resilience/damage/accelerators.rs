@@ -113,10 +113,10 @@ async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
                 spared += 1;
             }
         }
-        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
+        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
     }
     fs::write(&file, &whole).expect("written");
-    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
     tally.is_right_or_failed(count, "keyword indexes");
     assert!(spared * 2 > count, "{spared} of {count} damages were of shapes and keyword index alone");
 }
@@ -214,7 +214,7 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
             assert_eq!(line["fields"]["versions"], json!(format!("dataset {id} \"Texts\" v1")));
             reported += 1;
         }
-        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{name}");
+        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{name}");
         let checked = fresh.check(Depth::Everything).await;
         assert_eq!(checked.damaged, 1, "{name}: {:?}", checked.findings);
     }
@@ -249,6 +249,6 @@ async fn places_of_keyword_index_and_shapes_that_cannot_be_followed_cost_no_answ
             let checked = fresh.check(depth).await;
             assert_eq!(checked.damaged, 1, "{:?}", checked.findings);
         }
-        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{found}");
+        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{found}");
     }
 }

@@ -139,7 +139,7 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     parsed(&owned.save(id, 1, r#"[{"alt":1}]"#).await);
     // As a deletion leaves it that asked an index without entries.
-    let url = owned.service.app.config().catalog_url();
+    let url = owned.service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("UPDATE files SET unreferenced_since = 1").execute(&mut connection).await.expect("marked");
     let directory = tempfile::tempdir().expect("a directory");
@@ -159,13 +159,13 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     for _ in 0..2 {
         let mut told = Vec::new();
-        let maintenance = service.app.maintenance();
+        let maintenance = &service.services.maintenance;
         let swept = maintenance.sweep(std::time::Duration::ZERO, &mut |file| told.push(file.path.clone())).await;
         swept.expect("swept");
         assert!(told.iter().all(|path| path == "versions/left.parquet"), "{told:?}");
     }
     assert!(!left.exists(), "what nobody names is removed all the same");
-    let url = service.app.config().catalog_url();
+    let url = service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     let sql = "SELECT COUNT(*) FROM files WHERE unreferenced_since IS NULL";
     let named: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await.expect("a count");
@@ -180,7 +180,7 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
 async fn a_record_of_which_nothing_is_left_is_damaged() {
     let owned = super::owned().await;
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
-    let url = owned.service.app.config().catalog_url();
+    let url = owned.service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     let emptied = "PRAGMA ignore_check_constraints = ON;
                    UPDATE datasets SET name = '', name_slug = '', source = '', ping_token = '',
@@ -205,7 +205,7 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
         "UPDATE files SET content_hash = CAST(x'ff' || substr(content_hash, 2) AS TEXT) WHERE file_id = 2",
         "PRAGMA ignore_check_constraints = ON; UPDATE files SET size_bytes = -1 WHERE file_id = 2",
     ] {
-        let url = owned.service.app.config().catalog_url();
+        let url = owned.service.services.config.catalog_url();
         let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
         let before: (String, i64) = sqlx::query_as("SELECT content_hash, size_bytes FROM files WHERE file_id = 2")
             .fetch_one(&mut connection)
@@ -213,7 +213,7 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
             .expect("the record");
         sqlx::raw_sql(damage).execute(&mut connection).await.expect("damaged");
         let mut told = Vec::new();
-        let scrubbed = owned.service.app.maintenance().scrub(0, &mut |file| told.push(file.clone())).await;
+        let scrubbed = owned.service.services.maintenance.scrub(0, &mut |file| told.push(file.clone())).await;
         let scrubbed = scrubbed.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (2, 2, 2), "{damage}: {told:?}");
         let versions = told[0].versions.as_ref().expect("they are known");
@@ -245,7 +245,7 @@ async fn a_backup_of_a_damaged_catalog_is_none() {
     owned.dataset("Things", json!({}), &["[]"]).await;
     let directory = tempfile::tempdir().expect("a directory");
     owned.service.backup(&directory.path().join("sound"), BackupKind::Copied).await.expect("made");
-    let url = owned.service.app.config().catalog_url();
+    let url = owned.service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("UPDATE datasets SET frozen = 1").execute(&mut connection).await.expect("damaged");
     let to = directory.path().join("damaged");

@@ -337,7 +337,7 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
         bytes[at] ^= 1 << random.random_range(0..8);
         fs::write(file, bytes).expect("written");
         let mut told = Vec::new();
-        let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| told.push(damaged.clone())).await;
+        let scrubbed = owned.service.services.maintenance.scrub(0, &mut |damaged| told.push(damaged.clone())).await;
         let scrubbed = scrubbed.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (4, 1, 1), "byte {at} of {}", whole.len());
         assert!(
@@ -348,7 +348,7 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
         assert_eq!(checked.damaged, 1, "byte {at}: {:?}", checked.findings);
     }
     fs::write(file, whole).expect("written");
-    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn file_without_seal_is_damaged() {
     fs::write(&file, bytes).expect("written");
     let fresh = owned.service.beside(|_| {}).await;
     fresh.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
-    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
+    assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
 }
 
 /// The newest of the version files.
@@ -394,7 +394,7 @@ async fn a_refresh_shares_a_file_only_if_it_is_sound() {
     owned.service.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.is_error(500);
     // The scrub knows that another file holds the same.
     let mut told = Vec::new();
-    let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| told.push(damaged.clone())).await;
+    let scrubbed = owned.service.services.maintenance.scrub(0, &mut |damaged| told.push(damaged.clone())).await;
     scrubbed.expect("scrubbed");
     let [damaged] = told.as_slice() else { panic!("{told:?}") };
     let versions: Vec<String> = damaged.versions.iter().flatten().map(ToString::to_string).collect();

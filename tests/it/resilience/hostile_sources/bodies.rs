@@ -185,7 +185,7 @@ async fn a_client_that_leaves_before_its_body_is_whole_leaves_nothing_behind() {
 
 /// What `/metrics` says of the disk that spools take: of this process, whose tests may spool at the same time.
 async fn spooled(service: &TestService) -> u64 {
-    service.app.ingest().spooled_bytes()
+    service.services.ingest.spooled_bytes()
 }
 
 /// A body that says how long it is, and must not be asked for any of it.

@@ -25,11 +25,11 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
     .await;
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
     let (eve, _) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
-    let app = owned.service.app.clone();
+    let services = owned.service.services.clone();
     // Registering looks names up; so does every refresh.
     let registering: Vec<_> = (0..20)
         .map(|number| {
-            let (app, eve) = (app.clone(), eve.clone());
+            let (services, eve) = (services.clone(), eve.clone());
             tokio::spawn(async move {
                 let url = format!("http://silent{number}.test/x.json");
                 let settings = strata_types::dataset::DatasetChange {
@@ -37,7 +37,7 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
                     ..Default::default()
                 };
                 let name = format!("Silent {number}").parse().expect("a name");
-                app.datasets().create(&eve, name, settings).await
+                services.datasets.create(&eve, name, settings).await
             })
         })
         .collect();
