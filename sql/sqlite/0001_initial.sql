@@ -297,29 +297,3 @@ CREATE TABLE nodes (
     -- The last heartbeat.
     seen_at          INTEGER NOT NULL
 ) STRICT;
-
--- Parquet exports in the store, made by one server for all. What is lost here is made again.
-CREATE TABLE shared_exports (
-    -- Hexadecimal: the file, the dataset and version it is served as, the request and the encoder.
-    export_key    TEXT    NOT NULL PRIMARY KEY,
-    -- The version file that it is made from.
-    file_id       INTEGER NOT NULL REFERENCES files (file_id) ON DELETE CASCADE,
-    -- Who makes it, a random text; null: it is made.
-    maker         TEXT,
-    -- Until when no other server need make it; null: it is made.
-    claimed_until INTEGER,
-    -- Within the store, never used twice; null: it is being made.
-    path          TEXT    UNIQUE,
-    -- Of the export, without the checksums behind it in its object.
-    size_bytes    INTEGER NOT NULL CHECK (size_bytes >= 0),
-    -- Entities in it, and entities that match, if the request asks for their number.
-    entity_count  INTEGER NOT NULL CHECK (entity_count >= 0),
-    match_count   INTEGER,
-    -- The checksum of the checksums of its blocks.
-    checksum      INTEGER NOT NULL,
-    -- When a server last fetched it, about; at first when it was made.
-    used_at       INTEGER NOT NULL
-) STRICT;
-
-CREATE INDEX shared_exports_file ON shared_exports (file_id);
-CREATE INDEX shared_exports_used ON shared_exports (used_at);

@@ -71,7 +71,6 @@ impl Catalog {
             "DELETE FROM file_reservations",
             "DELETE FROM refresh_leases",
             "DELETE FROM nodes",
-            "DELETE FROM shared_exports",
             "DELETE FROM file_holds WHERE hold_id > 0",
             "UPDATE scrub_progress SET leased_until = 0",
         ] {

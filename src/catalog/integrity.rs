@@ -85,7 +85,7 @@ macro_rules! page {
     };
 }
 
-fn tables() -> [Rows; 20] {
+fn tables() -> [Rows; 19] {
     const NUMBER: Key = Key::Number(0);
     // The first number of some tables is 0.
     const NUMBER_OR_0: Key = Key::Number(-1);
@@ -125,11 +125,6 @@ fn tables() -> [Rows; 20] {
             row.time("usage_writers.written_at").map(drop)
         }),
         ("nodes", TEXT, page!("nodes", "node_id", "$1"), check_record::<Node>),
-        ("shared_exports", TEXT, page!("shared_exports", "export_key", "$1"), |row| {
-            row.unsigned("shared_exports.file_id")?;
-            row.time("shared_exports.used_at")?;
-            row.optional_time("shared_exports.claimed_until").map(drop)
-        }),
         ("file_reservations", TEXT, page!("file_reservations", "path", "$1"), |row| {
             row.optional_unsigned("file_reservations.attempt_id")?;
             row.time("file_reservations.expires_at").map(drop)

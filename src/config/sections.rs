@@ -77,9 +77,8 @@ section! {
         export_bytes: u64 = 4 << 30;
         /// Maximum space in bytes that shared Parquet exports can use in the store. One node builds a shared export,
         /// and the other nodes fetch it. Sharing requires PostgreSQL and a `store.url` that starts with `s3://`. strata
-        /// removes exports that no node has fetched for `sweep.older_than_s` seconds. If the space is full, strata also
-        /// removes the least recently fetched exports. One export can use up to a quarter of the space. 0 disables
-        /// sharing.
+        /// removes exports that are older than `sweep.older_than_s` seconds. If the space is full, strata also removes
+        /// the oldest exports. One export can use up to a quarter of the space. 0 disables sharing.
         shared_export_bytes: u64 = 16 << 30;
         /// Size in bytes of the disk cache, which stores parts of version files in the data directory. The cache
         /// survives restarts. strata uses this cache only if `store.url` starts with `s3://`. 0 disables this cache.

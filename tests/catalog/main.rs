@@ -31,7 +31,6 @@ mod nodes;
 mod random;
 mod refreshes;
 mod schedules;
-mod shared_exports;
 mod states;
 mod usage;
 mod webhooks;
@@ -632,7 +631,6 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "refresh_leases",
             "scrub_progress",
             "sessions",
-            "shared_exports",
             "usage_writers",
             "users",
             "versions",

@@ -1,10 +1,11 @@
-//! The POST after a refresh, as a receiver gets it.
+//! The POST after a refresh, as a receiver gets it, and the limits of requests.
 
 #![allow(clippy::large_futures, reason = "a test polls few futures")]
 
 mod alternates;
 mod diffs;
 mod held;
+mod rate_limits;
 mod session_origin;
 mod shared_limits;
 

@@ -112,13 +112,13 @@ pub(super) async fn for_fields(
     // A strict read has been refused.
     let unknown = match request.strict {
         true => Vec::new(),
-        false => reads.explained_unknown_fields(admitted, request).await.unwrap_or_default(),
+        false => reads.explained_unknown_fields(admitted, request).await,
     };
     let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::for_field(field, links)).collect();
-    let filters = reads.filter_hints(admitted, request).await.unwrap_or_default();
+    let filters = reads.filter_hints(admitted, request).await;
     let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
     hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::for_filter(hint, links)));
-    let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
+    let sort = reads.sort_hint(admitted, request).await;
     hints.extend(sort.map(|text| Hint::new(&text, None)));
     let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
     (hints, absent.map(|field| field.path).collect())
@@ -136,8 +136,7 @@ pub(super) async fn for_columns(visit: &Visit, opened: &Opened, request: &ReadRe
     let looked_for: Vec<Path> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
     if !looked_for.is_empty() {
         let looked = ReadRequest { keep: looked_for, ..ReadRequest::default() };
-        let unknown =
-            visit.services.reads.explained_unknown_fields(&opened.admitted, &looked).await.unwrap_or_default();
+        let unknown = visit.services.reads.explained_unknown_fields(&opened.admitted, &looked).await;
         let unknown = unknown.into_iter().take(FIELDS).map(|field| UnknownField { parameter: COLUMNS, ..field });
         hints.extend(unknown.map(|field| Hint::for_field(&field, links)));
     }

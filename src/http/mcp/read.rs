@@ -184,8 +184,8 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
     if total == 0 || request.sort.is_some() {
         let reads = &caller.services.reads;
         let hints = match total {
-            0 => reads.hints(&admitted, &request).await.unwrap_or_default(),
-            _ => reads.sort_hint(&admitted, &request).await.unwrap_or_default().into_iter().collect(),
+            0 => reads.hints(&admitted, &request).await,
+            _ => reads.sort_hint(&admitted, &request).await.into_iter().collect(),
         };
         if !hints.is_empty() {
             let before = about[HINTS].as_array().cloned().unwrap_or_default();
@@ -229,7 +229,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
 /// The paths that the request names and that are not there, as far as they can be found out, and for which of them
 /// which path was perhaps meant. Nothing where all are there.
 async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Value {
-    let unknown = caller.services.reads.explained_unknown_fields(admitted, request).await.unwrap_or_default();
+    let unknown = caller.services.reads.explained_unknown_fields(admitted, request).await;
     if unknown.is_empty() {
         return json!({});
     }

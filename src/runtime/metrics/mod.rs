@@ -263,7 +263,7 @@ registry! {
     /// Parquet exports that nodes share. `outcome` is `stored` (built by this node and written to the store), `fetched`
     /// (read from the store instead of being built), `second` (built by this node and another node at the same time),
     /// `damaged` (the stored export was missing or damaged, so this node built its own), `busy` (this node timed out
-    /// waiting for other transfers), or `failed` (the store or the metadata database did not respond). After `busy` or
+    /// waiting for other transfers or for the store), or `failed` (the store returned an error). After `busy` or
     /// `failed`, this node continues without sharing the export.
     shared_exports: Counters = "strata_shared_exports_total"
         ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];

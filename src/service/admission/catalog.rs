@@ -60,7 +60,7 @@ mod tests {
         let mut config = Config::default();
         config.catalog.wait_s = 60;
         let gates = CatalogGates::new(&config);
-        let (hostile, honest) = (UserId::new(1), UserId::new(2));
+        let [hostile, honest] = [1, 2].map(UserId::new);
         let mut calls: Vec<_> = (0..500).map(|_| Box::pin(gates.write(hostile))).collect();
         let entered = entered(&mut calls);
         assert_eq!(entered.len() as u64, config.catalog.writes / 2);

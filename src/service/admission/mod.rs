@@ -406,42 +406,9 @@ mod tests {
         Admission::new(&query, &config::Fair::default(), 2, 1 << 30)
     }
 
-    /// A task that waits for a permit, and then tells whether it has one.
-    async fn waits_for_heavy(admission: &Admission) -> tokio::task::JoinHandle<bool> {
-        let own = admission.clone();
-        let waits = tokio::spawn(async move { own.query(Weight::Heavy).await.is_ok() });
-        while admission.load().heavy_waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-        waits
-    }
-
-    fn one_heavy(heavy_wait_s: u64) -> Admission {
-        admission(|query| (query.heavy_queries, query.heavy_queue, query.heavy_wait_s) = (1, 1, heavy_wait_s))
-    }
-
-    #[tokio::test]
-    async fn a_turn_is_waited_for_and_past_the_queue_refused() {
-        let admission = one_heavy(60);
-        let permit = admission.query(Weight::Heavy).await.expect("the first");
-        let waits = waits_for_heavy(&admission).await;
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(Overloaded { .. })), "the queue is full");
-        drop(permit);
-        assert!(waits.await.expect("no panic"), "the one that waited has its permit");
-        assert_eq!(admission.load(), Load::default());
-    }
-
-    #[tokio::test]
-    async fn one_that_waits_too_long_is_refused() {
-        let admission = one_heavy(0);
-        let _permit = admission.query(Weight::Heavy).await.expect("a permit");
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(Overloaded { .. })));
-        assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
-    }
-
     /// The wait for a unit had no end. An answer that had not begun hung as long as its client waited.
     #[tokio::test]
-    async fn what_has_not_begun_waits_for_a_unit_as_long_as_for_others() {
+    async fn wait_for_first_unit_is_limited() {
         let admission = admission(|query| query.heavy_wait_s = 0);
         let mut held = Vec::new();
         while let Ok(permit) = admission.unit().await {
@@ -462,18 +429,8 @@ mod tests {
         assert!(admission.unit().await.is_ok());
     }
 
-    #[tokio::test]
-    async fn one_that_leaves_the_queue_makes_room_in_it() {
-        let admission = one_heavy(60);
-        let _permit = admission.query(Weight::Heavy).await.expect("the first");
-        let waits = waits_for_heavy(&admission).await;
-        waits.abort();
-        assert!(waits.await.is_err());
-        assert_eq!(admission.load().heavy_waiting, 0);
-    }
-
     #[test]
-    fn bytes_keep_their_room_until_the_last_piece_is_gone() {
+    fn bytes_are_charged_until_last_slice_is_dropped() {
         let admission = admission(|query| query.stream_bytes = 1 << 20);
         let room = admission.ahead(1 << 20).expect("all of it");
         assert!(admission.ahead(1).is_none());
@@ -486,19 +443,9 @@ mod tests {
         assert!(admission.ahead(1).is_some());
     }
 
-    #[tokio::test]
-    async fn more_memory_than_there_is_takes_all_of_it() {
-        let query = config::Query { heavy_queue: 0, ..config::Query::default() };
-        let admission = Admission::new(&query, &config::Fair::default(), 2, 16 << 20);
-        let all = admission.parquet(1 << 40).await.expect("all");
-        assert!(admission.parquet(1).await.is_err());
-        drop(all);
-        assert!(admission.parquet(1).await.is_ok());
-    }
-
     /// A hint is not worth waiting for.
     #[tokio::test]
-    async fn a_permit_can_be_had_at_once_or_not_at_all() {
+    async fn try_query_never_waits() {
         let admission = admission(|query| query.light_queries = 1);
         let held = admission.query(Weight::Light).await.expect("the only one");
         assert!(admission.try_query(Weight::Light).is_none());

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn zero_capacity_caches_nothing() {
+    async fn quota_of_zero_stores_nothing() {
         let diffs = DiffCache::new(0);
         let held = diffs.keep(key(1), Diff::none(7)).await;
         assert_eq!((held.total_v1, held.0.1.is_some()), (7, false));

@@ -15,7 +15,7 @@ use strata_types::request::{Format, ReadRequest};
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
-use crate::export_cache::Taker;
+use crate::export_cache::Consumer;
 use crate::read::hints::asks_for_types;
 use crate::read::observer::{Observer, StageName};
 use crate::read::pipeline::ReadRun;
@@ -48,7 +48,7 @@ impl Reads {
         let request = Arc::new(request);
         let started = Instant::now();
         let mut observer = Observer::start();
-        let mut run = ReadRun::new(self, &capacity, &admitted, request.clone(), Taker::Service);
+        let mut run = ReadRun::new(self, &capacity, &admitted, request.clone(), Consumer::Service);
         run.observer = Some(&mut observer);
         let answer = Box::pin(run.run()).await?;
         let Answer { total, matches, content_type, .. } = answer;
@@ -118,7 +118,8 @@ impl Reads {
     async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
         let key = CacheKey::of(admitted, request);
         let cacheable = key.is_some();
-        let (mut response, mut export) = (Vec::new(), None);
+        let mut response = Vec::new();
+        let mut export = None;
         if let Some(key) = key {
             if request.format == Format::Parquet && !request.count {
                 export = self.exports.state(key);
@@ -140,7 +141,8 @@ impl Reads {
 
 fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
     let both = |of: fn(&ReaderMetrics) -> &Lookups| {
-        let (one, other) = (of(selecting).get(), of(answering).get());
+        let one = of(selecting).get();
+        let other = of(answering).get();
         LookupUse { hits: one.hits + other.hits, misses: one.misses + other.misses }
     };
     PartUse {

@@ -16,8 +16,8 @@ use crate::export_cache::ExportState;
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let alt = if self.alt { ", alternate" } else { "" };
-        let (id, slug, version) = (self.dataset_id, &self.name_slug, self.version);
-        writeln!(out, "Query on dataset {id} ({slug}), version {version}{alt}")?;
+        let Explanation { dataset_id, name_slug, version, .. } = self;
+        writeln!(out, "Query on dataset {dataset_id} ({name_slug}), version {version}{alt}")?;
         let entities = counted(self.entity_count, "entity", "entities");
         writeln!(out, "  {entities}, {} of documents", size(self.document_bytes))?;
         self.request(out)?;
@@ -80,7 +80,7 @@ impl Explanation {
             writeln!(out, "  {} in total, across all pages", counted(matches, "entity matches", "entities match"))?;
         }
         let work = &self.work;
-        let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
+        let [bytes, heavy, medium] = [work.work_bytes, work.heavy_bytes, work.medium_bytes].map(size);
         let weight = match work.weight {
             Weight::Heavy => "heavy",
             Weight::Medium => "medium",
@@ -196,12 +196,12 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
             write!(out, ", {} {why}", number(count))?;
         }
     }
-    let (first, end) = (number(scan.first_position), number(scan.end_position));
+    let [first, end] = [scan.first_position, scan.end_position].map(number);
     writeln!(out, "\n  positions: from {first} up to {end}")?;
     writeln!(out, "  entities: {} tested, {} selected", number(scan.rows_tested), number(scan.rows_selected))?;
     scan.predicates.iter().try_for_each(|used| predicate(out, used))?;
     if let Some(verified) = &scan.verification {
-        let (before, after) = (number(verified.rows_in), number(verified.rows_out));
+        let [before, after] = [verified.rows_in, verified.rows_out].map(number);
         let pages = counted(verified.pages, "page", "pages");
         writeln!(out, "  verified in documents: {before} -> {after}, {pages}")?;
     }
@@ -231,7 +231,7 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
         None => writeln!(out)?,
     }
     if let Some(shapes) = &used.shapes {
-        let (settled, left) = (number(shapes.settled), number(shapes.left_to_documents));
+        let [settled, left] = [shapes.settled, shapes.left_to_documents].map(number);
         writeln!(out, "    path index: row groups: {settled} decided without documents, {left} verified in documents")?;
     }
     if let Some(whole) = used.settled_by_statistics.filter(|whole| *whole > 0) {
@@ -304,14 +304,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_shown_as_people_read_them() {
+    fn durations_have_readable_units() {
         for (microseconds, text) in [(0, "0.00 ms"), (1_234, "1.23 ms"), (61_000_000, "61.00 s")] {
             assert_eq!(duration(microseconds), text);
         }
     }
 
     #[test]
-    fn what_breaks_a_line_is_escaped() {
+    fn line_breaks_are_escaped() {
         assert_eq!(one_line("a\nb\u{202e}c\u{e9}"), "a\\u{a}b\\u{202e}c\u{e9}");
     }
 }

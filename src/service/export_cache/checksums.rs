@@ -1,15 +1,15 @@
-//! The checksums of a file's blocks, taken while it is made: what is read of it is what was written.
+//! The checksums of a file's blocks, computed while it is written, so that readers get only what was written.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Bytes that have a checksum, and that are read for a client at once.
+/// Bytes of a block, which has a checksum, and is read for a client as a whole.
 pub(super) const BLOCK_BYTES: u64 = 256 << 10;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) bytes: u64,
-    /// Of the whole blocks, at least as many as have been written.
+    /// Of the complete blocks. All clones share them, so an older clone has checksums of later blocks, too.
     whole: Arc<RwLock<Vec<u32>>>,
     last: crc32fast::Hasher,
 }
@@ -36,7 +36,7 @@ impl Sums {
         }
     }
 
-    /// The checksums of all blocks, in order, of a file that is written.
+    /// The checksums of all blocks, in order, of a complete file.
     pub(super) fn blocks(&self) -> Vec<u32> {
         let mut all = self.whole.read().unwrap_or_else(PoisonError::into_inner).clone();
         if !self.bytes.is_multiple_of(BLOCK_BYTES) {
@@ -45,13 +45,13 @@ impl Sums {
         all
     }
 
-    /// Where the block lies that holds a byte, as far as it is written.
+    /// The range of the block that contains a byte, as far as it is written.
     pub(super) fn block(&self, at: u64) -> Range<u64> {
         let start = at - at % BLOCK_BYTES;
         start..self.bytes.min(start + BLOCK_BYTES)
     }
 
-    /// Whether these are the blocks of the file, the first of which begins there.
+    /// Whether these are the blocks of the file that begin at `start`.
     pub(super) fn verify(&self, start: u64, bytes: &[u8]) -> bool {
         let starts = (start..).step_by(BLOCK_BYTES as usize);
         bytes.chunks(BLOCK_BYTES as usize).zip(starts).all(|(block, start)| self.verify_block(start, block))
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fetched_checksums_are_those_of_the_file() {
+    fn fetched_checksums_equal_computed_ones() {
         for bytes in [1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES] {
             let mut file: Vec<u8> = (0..bytes).map(|number| (number % 251) as u8).collect();
             let mut written = Sums::default();

@@ -1,4 +1,4 @@
-//! How far an export is written, and its file.
+//! The file of an export, and how much of it is written.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use crate::lookup::error::ReadError;
 pub(super) enum Progress {
     Started,
     Written(Written),
-    /// The file is not stored: it does not fit, or the disk failed.
+    /// The file was deleted: there was no space for it, or the disk failed.
     GivenUp,
     Failed(ReadError),
 }
 
 impl Progress {
-    /// The length of the export, as soon as it is known.
+    /// The length of the export, if it is known.
     pub(super) fn size_bytes(&self) -> Option<u64> {
         match self {
             Progress::Written(written) if written.is_whole => Some(written.sums.bytes),
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// The file, if all of it is written.
+    /// The file, if it is complete.
     pub(super) fn whole(&self) -> Option<&Written> {
         match self {
             Progress::Written(written) if written.is_whole => Some(written),
@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-/// The beginning of a file that can be read: `sums.bytes` bytes.
+/// The first `sums.bytes` bytes of a file, which can be read.
 #[derive(Clone)]
 pub(super) struct Written {
     pub(super) file: Arc<CachedFile>,
@@ -57,7 +57,7 @@ pub(crate) struct Totals {
     pub matches: Option<u64>,
 }
 
-/// A file of the cache. It is removed when the cache has dropped it and no one reads it any more.
+/// A file of the cache. It is removed when neither the cache nor a reader refers to it.
 #[derive(Debug)]
 pub(super) struct CachedFile {
     pub(super) path: Arc<Path>,
@@ -81,7 +81,7 @@ pub(super) fn remove(path: &Path) {
     }
 }
 
-/// The job ended without an outcome, as by a panic, which is logged where it arose.
+/// The error of a job that ended without an outcome, for example by a panic, which is logged elsewhere.
 pub(super) fn aborted() -> ReadError {
     unreadable(io::Error::other("the job that built the export ended unexpectedly"))
 }

@@ -16,7 +16,7 @@ use crate::admission::Admission;
 use crate::admission::capacity::{Capacity, test_engine};
 use crate::admission::principal_hasher::PrincipalHasher;
 use crate::export_cache::quota::ExportQuota;
-use crate::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
+use crate::export_cache::{Export, ExportBody, ExportSource, Exports, MAX_FILES, Totals};
 use crate::maintenance::scratch::Scratch;
 use crate::{CacheKey, ReadError};
 
@@ -50,7 +50,7 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
     let spills = root.path().join("tmp");
     std::fs::create_dir(&spills).expect("created");
     let engine = test_engine(2, 1 << 24, Some(spills));
-    let quota = ExportQuota::new(capacity_bytes, MOST_FILES, &NO_SHARES);
+    let quota = ExportQuota::new(capacity_bytes, MAX_FILES, &NO_SHARES);
     let directory = root.path().join("exports");
     let disk = disk(&directory);
     let exports = Exports::lingering(Scratch::create(&directory).expect("a directory"), disk, quota, linger);
@@ -59,15 +59,15 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
 }
 
 impl Setup {
-    pub(super) async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
-        self.exports.get(&self.capacity, CacheKey::numbered(number), make.clone()).await
+    pub(super) async fn get(&self, number: usize, source: &ExportSource) -> Result<Option<Export>, ReadError> {
+        self.exports.get(&self.capacity, CacheKey::numbered(number), source.clone()).await
     }
 
     /// An export that has begun with these chunks, sent to `make`.
     pub(super) async fn begun(
         &self,
         number: usize,
-        make: &Make,
+        source: &ExportSource,
         sender: &mpsc::Sender<Result<Bytes, ReadError>>,
         chunks: [Bytes; 2],
     ) -> Export {
@@ -76,12 +76,12 @@ impl Setup {
                 sender.send(Ok(chunk)).await.expect("sent");
             }
         };
-        let (export, ()) = tokio::join!(self.get(number, make), send);
+        let (export, ()) = tokio::join!(self.get(number, source), send);
         export.expect("no error").expect("an export")
     }
 
-    pub(super) async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
-        let export = self.get(number, make).await.expect("no error")?;
+    pub(super) async fn read(&self, number: usize, source: &ExportSource) -> Option<Vec<u8>> {
+        let export = self.get(number, source).await.expect("no error")?;
         let body = read(export.whole()).await.expect("a body");
         // Whoever made it has let go of it, unless a test holds it.
         for _ in 0..1_000 {
@@ -126,25 +126,25 @@ pub(super) async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -
     stream.map_ok(Vec::from).try_concat().await
 }
 
-pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
+pub(super) fn chunks(chunks: &[&[u8]]) -> (ExportSource, Arc<AtomicUsize>) {
     let chunks: Vec<Bytes> = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)).collect();
     let made = Arc::new(AtomicUsize::new(0));
     let counted = made.clone();
-    let make: Make = Arc::new(move |_| {
+    let source: ExportSource = Arc::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
-        Box::pin(async move { Ok(Content::new(SEVEN, chunks)) })
+        Box::pin(async move { Ok(ExportBody::new(SEVEN, chunks)) })
     });
-    (make, made)
+    (source, made)
 }
 
-pub(super) fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
+pub(super) fn sent() -> (ExportSource, mpsc::Sender<Result<Bytes, ReadError>>) {
     let (sender, receiver) = mpsc::channel(1);
     let receiver = Arc::new(Mutex::new(Some(receiver)));
-    let make: Make = Arc::new(move |_| {
+    let source: ExportSource = Arc::new(move |_| {
         let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
         let chunks = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-        Box::pin(async move { Ok(Content::new(SEVEN, chunks.boxed())) })
+        Box::pin(async move { Ok(ExportBody::new(SEVEN, chunks.boxed())) })
     });
-    (make, sender)
+    (source, sender)
 }

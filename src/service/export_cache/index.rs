@@ -1,4 +1,4 @@
-//! Which files there are, of whom, and which goes when another one needs its space.
+//! The files of the export cache, their owners, and their eviction.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Weak};
 use strata_store::free_space::Looks;
 use tokio::sync::watch;
 
-use crate::export_cache::MOST_FILES;
+use crate::export_cache::MAX_FILES;
 use crate::export_cache::file::{CachedFile, Progress};
 use crate::export_cache::quota::{ExportQuota, Space};
 use crate::{CacheKey, Principal};
 
 pub(super) struct Index {
     pub(super) entries: HashMap<CacheKey, Entry>,
-    /// Exports that turned out not to fit, so that they are not tried again each time.
+    /// Exports that were too large, so that they are not tried again each time.
     pub(super) too_large: HashSet<CacheKey>,
-    /// What all files take, including those that are being written.
+    /// Includes the files that are being written.
     pub(super) quota: ExportQuota,
-    /// The job of each holder that continues though no one waits for it.
+    /// The job of each principal that continues without readers.
     lingering: HashMap<Principal, Weak<()>>,
     pub(super) looks: Looks,
     /// Counts uses, for the order of last use.
@@ -25,7 +25,7 @@ pub(super) struct Index {
     pub(super) files: u64,
 }
 
-/// An export that is being written, or is whole.
+/// A file that is being written, or is complete.
 pub(super) struct Entry {
     pub(super) progress: watch::Sender<Progress>,
     pub(super) holder: Principal,
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The length of the file, if it is whole and still there: someone else may have removed it.
+    /// The length of a complete file that still exists.
     pub(super) fn whole_bytes(&self) -> Option<u64> {
         self.progress.borrow().whole().filter(|written| written.file.path.exists()).map(|written| written.sums.bytes)
     }
@@ -42,7 +42,7 @@ impl Entry {
         self.progress.borrow().whole().is_none()
     }
 
-    /// The length of the file, if it is whole and no one reads it. New readers come only through the index.
+    /// The length of a complete file without readers. New readers must lock the index.
     pub(super) fn idle_bytes(&self) -> Option<u64> {
         let progress = self.progress.borrow();
         progress.whole().filter(|_| self.progress.receiver_count() == 0).map(|written| written.sums.bytes)
@@ -66,7 +66,7 @@ impl Index {
         self.entries.insert(key, Entry { progress, holder, used: 0 });
     }
 
-    /// The export of this key, as the one that was used last.
+    /// The export of this key, which becomes the one that was used last.
     pub(super) fn touch(&mut self, key: &CacheKey) -> Option<&Entry> {
         self.uses += 1;
         let entry = self.entries.get_mut(key)?;
@@ -74,7 +74,7 @@ impl Index {
         Some(entry)
     }
 
-    /// What a job has while it continues for a holder though no one waits for it; `None` while another one has it.
+    /// A token that a job holds while it continues without readers; `None` if another job of the principal holds it.
     pub(super) fn linger(&mut self, holder: Principal) -> Option<Arc<()>> {
         self.lingering.retain(|_, token| token.strong_count() > 0);
         let token = Arc::new(());
@@ -82,7 +82,7 @@ impl Index {
         self.lingering.entry(holder).or_insert_with(|| weak.clone()).ptr_eq(&weak).then_some(token)
     }
 
-    /// Takes space for more of a holder, from files that no one reads if need be. Whether there is that much.
+    /// Reserves space for a principal, and evicts files without readers if necessary. Whether there is enough.
     pub(super) fn take(&mut self, holder: Principal, bytes: u64, files: u64) -> bool {
         let wanted = Space { bytes, files };
         while !self.quota.can_reserve(holder, wanted, || self.in_use()) {
@@ -104,12 +104,12 @@ impl Index {
         in_use
     }
 
-    /// Drops files that no one reads, whosever they are, until that is enough: the disk is short for everyone.
+    /// Evicts files without readers, regardless of their owners, because the disk is short for all.
     pub(super) fn shrink(&mut self, is_enough: &dyn Fn() -> bool) {
         while !is_enough() && self.shrink_by(1) {}
     }
 
-    /// Drops files that no one reads, until their sum is at least `bytes`. Whether there was one.
+    /// Evicts files without readers until their sum is at least `bytes`. Whether there was one.
     pub(super) fn shrink_by(&mut self, bytes: u64) -> bool {
         let mut dropped = None;
         while dropped.is_none_or(|dropped| dropped < bytes)
@@ -120,7 +120,8 @@ impl Index {
         dropped.is_some()
     }
 
-    /// Drops the least recently used idle file of the holder that has most of what is wanted. Returns its bytes.
+    /// Evicts the least recently used file without readers of the principal that has most of `wanted`. Returns its
+    /// length.
     fn drop_idle(&mut self, wanted: Space, of: impl Fn(&ExportQuota, Principal) -> bool) -> Option<u64> {
         let idle = self.entries.iter().filter_map(|(key, entry)| Some((*key, entry, entry.idle_bytes()?)));
         let idle = idle.filter(|(_, entry, _)| of(&self.quota, entry.holder));
@@ -132,14 +133,14 @@ impl Index {
     }
 
     pub(super) fn remember_too_large(&mut self, key: CacheKey) {
-        // Forgetting them all now and then costs one more try each.
-        if self.too_large.len() >= MOST_FILES {
+        // Forgetting all of them costs one more attempt for each.
+        if self.too_large.len() >= MAX_FILES {
             self.too_large.clear();
         }
         self.too_large.insert(key);
     }
 
-    /// Drops a file that turned out to be damaged, unless another one is there by now.
+    /// Drops a damaged file, unless another one has replaced it.
     pub(super) fn forget_damaged(&mut self, key: &CacheKey, damaged: &Arc<CachedFile>) {
         let is_it = |entry: &Entry| entry.progress.borrow().whole().is_some_and(|it| Arc::ptr_eq(&it.file, damaged));
         if self.entries.get(key).is_some_and(is_it) {
@@ -147,7 +148,7 @@ impl Index {
         }
     }
 
-    /// Drops a file that is whole.
+    /// Drops a complete file.
     pub(super) fn forget(&mut self, key: &CacheKey) {
         if let Some(entry) = self.entries.remove(key)
             && let Some(written) = entry.progress.borrow().whole()
@@ -165,7 +166,7 @@ mod tests {
     use crate::export_cache::fixture::{HOUR, chunks, setup};
 
     #[tokio::test]
-    async fn what_was_used_least_recently_goes_unless_it_is_read() {
+    async fn least_recently_used_file_is_evicted_unless_read() {
         let setup = setup(30, HOUR);
         let (ten, made) = chunks(&[&[7; 10]]);
         for number in [1, 2, 3, 1] {

@@ -1,27 +1,31 @@
-//! Parquet exports: each is built once into a bounded cache on disk, so that strata can serve ranges of it, and a
-//! client that returns for another range gets the same bytes.
+//! The export cache: each Parquet export is built once into a file on disk, so that strata can serve ranges of it, and
+//! a client that resumes a download gets the same bytes.
 //!
-//! 1. The first request for an export starts a job ([`writer`]), which writes a file as fast as batches arrive, however
-//!    fast anyone reads. Later requests find the job, or the file.
-//! 2. Readers follow the file ([`reader`]): each reads at its own pace, in chunks, and waits for more to be written.
-//!    So nothing is buffered for a slow one, and the first byte need not wait for the last. A request for a range waits
+//! 1. The first request for an export starts a job ([`writer`]), which writes a file as fast as batches arrive,
+//!    regardless of how fast any client reads. Later requests find the job, or the file.
+//! 2. Readers follow the file ([`reader`]): each reads chunks at its own pace, and waits until more is written. So
+//!    nothing is buffered for a slow reader, and the first byte does not wait for the last. A request for a range waits
 //!    for the end, because only then the length is known.
-//! 3. A job takes space as the file grows, from the quota of the holder that started it ([`quota`]). If there is none
-//!    left, the job gives up the file, and readers continue with a response of their own, after what they have read of
-//!    it. The disk has to keep its reserve, too ([`strata_store::free_space`]): if it is short, for an export or for
-//!    anything else, files that no one reads are dropped.
-//! 4. A job that no one waits for is stopped, but not at once: a client whose patience ended may ask again. It is
-//!    stopped at once if others wait for what it takes, or if it would be another one of the same client.
+//! 3. A job reserves space as the file grows, from the quota of the principal that started it ([`quota`]). If there is
+//!    none left, the job deletes the file, and readers continue with a response of their own, after what they have
+//!    read. The disk must keep its reserve, too ([`strata_store::free_space`]): if it is short, for an export or for
+//!    anything else, files without readers are evicted.
+//! 4. A job without readers is stopped after a grace period, because a client whose request timed out often tries
+//!    again. It is stopped at once if others wait for what it uses, or if the same principal has another job without
+//!    readers.
 //!
-//! Files are not trusted: each block has a checksum, taken while it is written and kept in memory, and nothing is sent
-//! that does not verify. A file that does not, or is shorter than it was, is dropped, and readers continue as if it was
-//! given up.
+//! For example, `/api/7/x/v1/?format=parquet` becomes `exports/process-…/1.parquet` in the data directory. A second
+//! client that requests it after 2 of 5 MiB are written gets these at once, and the rest as it is written.
 //!
-//! Each process has a directory of its own below `exports/` in the data directory
-//! ([`crate::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
-//! store share exports there ([`shared`]): one builds an export, and the others fetch it into their directories.
+//! Files are not trusted: each block of 256 KiB has a checksum, which is computed while the block is written and kept
+//! in memory, and no block is sent that does not match. A damaged or truncated file is dropped, and readers continue as
+//! if there had been no space.
 //!
-//! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
+//! Each process has a directory of its own below `exports/` in the data directory ([`crate::maintenance::scratch`]), so
+//! nothing is reused from a process that has ended. Servers that share a store share exports there ([`shared`]): one
+//! builds an export, and the others fetch it into their directories.
+//!
+//! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` fail without it.
 
 mod checksums;
 mod file;
@@ -43,7 +47,8 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) use self::file::Totals;
 pub use self::reader::Export;
 pub(crate) use self::shared::SharedExports;
-pub(crate) use self::writer::{Content, Make, Taker};
+pub(crate) use self::shared::object::surplus;
+pub(crate) use self::writer::{Consumer, ExportBody, ExportSource};
 use strata_config as config;
 
 use crate::admission::capacity::Capacity;
@@ -57,21 +62,22 @@ use strata_store::free_space::DiskReserve;
 use crate::maintenance::scratch::Scratch;
 use crate::{CacheKey, ReadError, locked};
 
-/// Files in the cache, however small: what a directory holds well.
-const MOST_FILES: usize = 4_096;
+/// Files in the cache, and exports in the store, regardless of their size.
+const MAX_FILES: usize = 4_096;
 
-/// How long a job continues when no one waits for it any more: longer than clients wait before they try again.
-const LINGER: Duration = Duration::from_secs(30);
+/// How long a job continues without readers: longer than clients wait before they try again.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Reads of blocks at once, for all readers. Each takes a thread, and an idle thread keeps freed memory for a while.
-const READS: usize = 8;
+/// Blocks that are read at the same time, for all readers. Each read takes a thread, and an idle thread keeps freed
+/// memory for a while.
+const CONCURRENT_READS: usize = 8;
 
 pub(crate) struct Exports {
     index: Mutex<Index>,
     disk: DiskReserve,
     linger: Duration,
     reads: Arc<Semaphore>,
-    /// Last, so that the files go before it does.
+    /// The last field, so that files are removed before it is.
     directory: Scratch,
 }
 
@@ -83,22 +89,23 @@ pub enum ExportState {
     TooLarge,
 }
 
-/// The outcome of a job for an export that no one had requested yet.
-pub(crate) enum MadeAhead {
-    Made,
-    NoRoom,
-    GaveWay,
+/// The outcome of a job for an export that was not requested.
+pub(crate) enum PrewarmOutcome {
+    Built,
+    NoSpace,
+    /// Other work needed what the job used.
+    Yielded,
     Failed(ReadError),
 }
 
 impl Exports {
     pub(crate) fn new(directory: Scratch, disk: DiskReserve, capacity_bytes: u64, fair: &config::Fair) -> Arc<Exports> {
-        Exports::lingering(directory, disk, ExportQuota::new(capacity_bytes, MOST_FILES, fair), LINGER)
+        Exports::lingering(directory, disk, ExportQuota::new(capacity_bytes, MAX_FILES, fair), GRACE_PERIOD)
     }
 
     fn lingering(directory: Scratch, disk: DiskReserve, quota: ExportQuota, linger: Duration) -> Arc<Exports> {
         let index = Mutex::new(Index::new(quota));
-        let reads = Arc::new(Semaphore::new(READS));
+        let reads = Arc::new(Semaphore::new(CONCURRENT_READS));
         let exports = Arc::new(Exports { index, disk, linger, reads, directory });
         let weak = Arc::downgrade(&exports);
         exports.disk.on_shortage(move |is_enough| {
@@ -117,55 +124,58 @@ impl Exports {
         &self.disk
     }
 
-    /// The export of this key, built by `make` on the engine's threads unless it is there or being built. Waits until
-    /// its first bytes are there. `None` if it does not fit. The error is what `make` fails with before the first byte.
+    /// The export of this key, built by `source` on the engine's threads unless there is a file or a job. Waits for its
+    /// first bytes. `None` if there is no space for it.
+    ///
+    /// # Errors
+    /// The errors of `source` before the first byte.
     pub(crate) async fn get(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
-        make: Make,
+        source: ExportSource,
     ) -> Result<Option<Export>, ReadError> {
-        let Some((progress, begun)) = self.follow(capacity, key, &make, self.linger) else { return Ok(None) };
+        let Some((progress, begun)) = self.follow(capacity, key, &source, self.linger) else { return Ok(None) };
         let since = Instant::now();
-        let mut export = match Export::begun(self.clone(), key, progress, make).await {
-            // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-            // An answer of its own is made in its own share, which whoever begins this next does not use up either.
+        let mut export = match Export::begun(self.clone(), key, progress, source).await {
+            // The principal that started the job was refused, which says nothing about this one. It gets a response of
+            // its own, in its own share.
             Err(error) if !begun && error.is_anothers(since) => return Ok(None),
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),
             Ok(Some(export)) => export,
         };
-        // One chunk is read at once, and done with.
+        // A single chunk is read at once.
         if export.known_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
             export.place = Some(capacity.admission.stream().await?);
         }
         Ok(Some(export))
     }
 
-    /// Builds the export of this key, unless it is there or being built, before anyone requests it. When `give_way`
-    /// completes first, or this is dropped, the job stops, unless someone has requested the export meanwhile.
-    pub(crate) async fn make_ahead(
+    /// Builds the export of this key before it is requested, unless there is a file or a job. When `give_way` completes
+    /// first, or the future is dropped, the job stops, unless a client has requested the export meanwhile.
+    pub(crate) async fn prewarm(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
-        make: Make,
+        source: ExportSource,
         give_way: impl Future<Output = ()>,
-    ) -> MadeAhead {
-        let Some((mut progress, _)) = self.follow(capacity, key, &make, Duration::ZERO) else {
-            return MadeAhead::NoRoom;
+    ) -> PrewarmOutcome {
+        let Some((mut progress, _)) = self.follow(capacity, key, &source, Duration::ZERO) else {
+            return PrewarmOutcome::NoSpace;
         };
         tokio::select! {
             ended = progress.wait_for(Progress::is_over) => match ended.as_deref() {
-                Ok(Progress::Written(_)) => MadeAhead::Made,
-                Ok(Progress::Failed(error)) => MadeAhead::Failed(error.clone()),
-                Ok(Progress::Started | Progress::GivenUp) => MadeAhead::NoRoom,
-                Err(_) => MadeAhead::Failed(aborted()),
+                Ok(Progress::Written(_)) => PrewarmOutcome::Built,
+                Ok(Progress::Failed(error)) => PrewarmOutcome::Failed(error.clone()),
+                Ok(Progress::Started | Progress::GivenUp) => PrewarmOutcome::NoSpace,
+                Err(_) => PrewarmOutcome::Failed(aborted()),
             },
-            () = give_way => MadeAhead::GaveWay,
+            () = give_way => PrewarmOutcome::Yielded,
         }
     }
 
-    /// What the cache has of the export of this key. No use of it.
+    /// What the cache has of the export of this key. This does not count as a use.
     pub(crate) fn state(&self, key: CacheKey) -> Option<ExportState> {
         let index = self.index();
         match index.entries.get(&key) {
@@ -184,7 +194,7 @@ impl Exports {
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
-        make: &Make,
+        source: &ExportSource,
         linger: Duration,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
         let holder = capacity.admission.principal;
@@ -206,8 +216,8 @@ impl Exports {
         let admission = capacity.admission.clone();
         let exports = self.clone();
         let job = ExportJob { exports, admission, key, path, progress, bytes: 0, linger, over: false };
-        // It ends by itself: when it is over, or abandoned.
-        drop(capacity.engine.spawn(job.run(make.clone())).detach());
+        // The job ends when the file is complete, or when it has no readers.
+        drop(capacity.engine.spawn(job.run(source.clone())).detach());
         Some((followed, true))
     }
 }
@@ -221,58 +231,64 @@ mod tests {
 
     impl Setup {
         /// Makes an export before anybody asks for it, unless this completes first.
-        async fn make_ahead(&self, number: usize, make: &Make, give_way: impl Future<Output = ()>) -> MadeAhead {
-            self.exports.make_ahead(&self.capacity, CacheKey::numbered(number), make.clone(), give_way).await
+        async fn prewarm(
+            &self,
+            number: usize,
+            source: &ExportSource,
+            give_way: impl Future<Output = ()>,
+        ) -> PrewarmOutcome {
+            self.exports.prewarm(&self.capacity, CacheKey::numbered(number), source.clone(), give_way).await
         }
     }
 
     #[tokio::test]
-    async fn what_was_made_ahead_is_there_for_who_asks() {
+    async fn prewarmed_export_is_read_from_file() {
         let setup = setup(1_000, HOUR);
-        let (make, made) = chunks(&[b"one ", b"two"]);
+        let (source, made) = chunks(&[b"one ", b"two"]);
         for _ in 0..2 {
-            assert!(matches!(setup.make_ahead(1, &make, std::future::pending()).await, MadeAhead::Made));
+            assert!(matches!(setup.prewarm(1, &source, std::future::pending()).await, PrewarmOutcome::Built));
         }
         assert_eq!(setup.exports.made_bytes(CacheKey::numbered(1)), Some(7));
-        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"one two"[..]));
+        assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"one two"[..]));
         assert_eq!(made.load(Ordering::SeqCst), 1);
         // One that there is not, and one that does not fit.
-        let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
-        assert!(matches!(setup.make_ahead(2, &failing, std::future::pending()).await, MadeAhead::Failed(_)));
+        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        assert!(matches!(setup.prewarm(2, &failing, std::future::pending()).await, PrewarmOutcome::Failed(_)));
         assert_eq!(setup.accounted(), (1, 7));
         let (large, _) = chunks(&[&[1; 600], &[2; 600]]);
-        assert!(matches!(setup.make_ahead(3, &large, std::future::pending()).await, MadeAhead::NoRoom));
+        assert!(matches!(setup.prewarm(3, &large, std::future::pending()).await, PrewarmOutcome::NoSpace));
         assert_eq!(setup.exports.state(CacheKey::numbered(3)), Some(ExportState::TooLarge));
     }
 
     #[tokio::test]
-    async fn a_making_that_gives_way_leaves_nothing_behind_at_once() {
+    async fn yielding_prewarm_leaves_nothing() {
         let setup = setup(1_000, HOUR);
-        let (make, sender) = sent();
+        let (source, sender) = sent();
         let begun = async {
             sender.send(Ok("half".into())).await.expect("sent");
         };
-        assert!(matches!(setup.make_ahead(1, &make, begun).await, MadeAhead::GaveWay));
+        assert!(matches!(setup.prewarm(1, &source, begun).await, PrewarmOutcome::Yielded));
         // Its source is dropped, begun or not, though clients' makings linger for an hour.
-        drop(make);
+        drop(source);
         sender.closed().await;
         setup.is_empty().await;
     }
 
     #[tokio::test]
-    async fn who_asks_meanwhile_keeps_the_making_going() {
+    async fn prewarm_continues_for_a_reader() {
         let setup = setup(1_000, HOUR);
-        let (make, sender) = sent();
-        let (asked, gave_way) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let (source, sender) = sent();
+        let asked = tokio::sync::Notify::new();
+        let gave_way = tokio::sync::Notify::new();
         let ahead = async {
-            assert!(matches!(setup.make_ahead(1, &make, asked.notified()).await, MadeAhead::GaveWay));
+            assert!(matches!(setup.prewarm(1, &source, asked.notified()).await, PrewarmOutcome::Yielded));
             gave_way.notify_one();
         };
         let client = async {
             for chunk in ["all", " of"] {
                 sender.send(Ok(chunk.into())).await.expect("sent");
             }
-            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            let export = setup.get(1, &source).await.expect("no error").expect("an export");
             asked.notify_one();
             gave_way.notified().await;
             sender.send(Ok(" it".into())).await.expect("sent");

@@ -1,8 +1,8 @@
-//! Which exports are asked for often, as `active` or `latest`: those that the next version will be asked for, too.
+//! The exports of `active` and `latest` that clients request often, and will therefore request of the next version.
 //!
-//! An export is asked for often when its last [`OFTEN`] asks lie within [`RECENT`]. All that is known is in memory and
-//! bounded: beyond it goes what was asked for fewest times, of those what was asked for the longest ago. One who asks
-//! for many replaces what it was the last to ask for itself.
+//! An export is popular if its last [`POPULAR_REQUESTS`] requests were within [`POPULAR_WITHIN`]. The list is in memory
+//! and limited. A new export replaces the one with the fewest requests, and of those the one whose last request is the
+//! oldest. A principal with many exports replaces only exports that it was the last to request.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,28 +13,28 @@ use strata_types::version::VersionSelector;
 
 use crate::{CacheKey, Principal, locked};
 
-/// Asks that make it often.
-const OFTEN: usize = 3;
+/// Requests that make an export popular.
+const POPULAR_REQUESTS: usize = 3;
 
-/// How long an ask matters: a few nights, since versions come nightly.
-const RECENT: Duration = Duration::from_secs(3 * 24 * 3_600);
+/// How long a request counts: a few nights, because many datasets are refreshed every night.
+const POPULAR_WITHIN: Duration = Duration::from_secs(3 * 24 * 3_600);
 
-/// Exports that one holder was the last to ask for.
-const OF_HOLDER: usize = 16;
+/// Exports that one principal was the last to request.
+const EXPORTS_PER_PRINCIPAL: usize = 16;
 
-/// How often the making of one export may give way.
-const TRIES: u32 = 10;
+/// How often strata tries to build an export in advance.
+const ATTEMPTS: u32 = 10;
 
-/// An export of whatever a version is at the time.
+/// An export of a version that a selector names at the time.
 #[derive(Clone, Debug)]
 pub(crate) struct AskedExport {
     pub dataset: DatasetId,
     pub version: VersionSelector,
     pub alt: bool,
-    /// What of it, in canonical form.
+    /// In canonical form.
     pub request: Arc<ReadRequest>,
     pub holder: Principal,
-    /// The export as it was asked for last, or made.
+    /// The export that was requested last, or built in advance.
     pub key: CacheKey,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct AskedExports {
 struct Known {
     export: AskedExport,
     asks: Vec<Instant>,
-    /// How often the making of another version's gave way.
+    /// How often the export of the next version was not finished.
     tries: u32,
 }
 
 impl Known {
     fn recent(&self, now: Instant) -> usize {
-        self.asks.iter().filter(|ask| now.saturating_duration_since(**ask) < RECENT).count()
+        self.asks.iter().filter(|ask| now.saturating_duration_since(**ask) < POPULAR_WITHIN).count()
     }
 }
 
@@ -75,7 +75,7 @@ impl AskedExports {
     pub(crate) fn ask(&self, export: AskedExport, now: Instant) {
         let mut known = locked(&self.known);
         if let Some(same) = known.iter_mut().find(|other| other.export.is(&export)) {
-            if same.asks.len() >= OFTEN {
+            if same.asks.len() >= POPULAR_REQUESTS {
                 same.asks.remove(0);
             }
             same.asks.push(now);
@@ -84,7 +84,7 @@ impl AskedExports {
         }
         known.retain(|other| other.recent(now) > 0);
         let is_own = |other: &Known| other.export.holder == export.holder;
-        let has_many = known.iter().filter(|other| is_own(other)).count() >= OF_HOLDER;
+        let has_many = known.iter().filter(|other| is_own(other)).count() >= EXPORTS_PER_PRINCIPAL;
         if has_many || known.len() >= self.most {
             let places = (0..known.len()).filter(|place| !has_many || is_own(&known[*place]));
             let weakest = places.min_by_key(|place| (known[*place].recent(now), known[*place].asks.last().copied()));
@@ -99,22 +99,22 @@ impl AskedExports {
 
     pub(crate) fn often(&self, now: Instant) -> Vec<AskedExport> {
         let known = locked(&self.known);
-        let often = known.iter().filter(|known| known.recent(now) >= OFTEN);
+        let often = known.iter().filter(|known| known.recent(now) >= POPULAR_REQUESTS);
         often.map(|known| known.export.clone()).collect()
     }
 
-    /// Notes that there is nothing more to be done for this one as it is now.
+    /// Records that the export of this key needs no further attempts.
     pub(crate) fn settle(&self, export: &AskedExport, key: CacheKey) {
         if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             (known.export.key, known.tries) = (key, 0);
         }
     }
 
-    /// Notes that a making gave way. It is tried again, but not for ever.
+    /// Records an attempt that yielded to other work. The last one settles the export.
     pub(crate) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
         if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             known.tries += 1;
-            if known.tries >= TRIES {
+            if known.tries >= ATTEMPTS {
                 (known.export.key, known.tries) = (key, 0);
             }
         }
@@ -142,8 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn three_asks_within_three_days_are_often() {
-        let (asked, day) = (AskedExports::new(10), Duration::from_secs(24 * 3_600));
+    fn three_requests_in_three_days_are_popular() {
+        let asked = AskedExports::new(10);
+        let day = Duration::from_secs(24 * 3_600);
         let begin = Instant::now();
         for (number, limit) in [1, 2, 1, 2, 2].into_iter().enumerate() {
             asked.ask(export(limit, 1), begin + day / 2 * u32::try_from(number).expect("small"));
@@ -165,8 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded_and_what_is_asked_for_often_stays() {
-        let (asked, now) = (AskedExports::new(20), Instant::now());
+    fn list_is_limited_and_popular_export_stays() {
+        let asked = AskedExports::new(20);
+        let now = Instant::now();
         for _ in 0..3 {
             asked.ask(export(1_000, 1), now);
         }
@@ -174,14 +176,14 @@ mod tests {
             asked.ask(export(limit, 2), now);
         }
         // One who asks for many has so many.
-        assert_eq!(locked(&asked.known).len(), 1 + OF_HOLDER);
+        assert_eq!(locked(&asked.known).len(), 1 + EXPORTS_PER_PRINCIPAL);
         for limit in 100..200 {
             asked.ask(export(limit, u8::try_from(limit).expect("small")), now);
         }
         assert_eq!(often(&asked, now), [1_000]);
         assert_eq!(locked(&asked.known).len(), 20);
         // Days later they all make room.
-        asked.ask(export(1, 1), now + 2 * RECENT);
+        asked.ask(export(1, 1), now + 2 * POPULAR_WITHIN);
         assert_eq!(locked(&asked.known).len(), 1);
 
         let none = AskedExports::new(0);
@@ -190,13 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn a_making_that_gives_way_is_tried_again_but_not_for_ever() {
-        let (asked, now, one) = (AskedExports::new(10), Instant::now(), export(1, 1));
+    fn attempts_are_limited() {
+        let asked = AskedExports::new(10);
+        let now = Instant::now();
+        let one = export(1, 1);
         for _ in 0..3 {
             asked.ask(one.clone(), now);
         }
         let key = || asked.often(now)[0].key;
-        for _ in 0..TRIES - 1 {
+        for _ in 0..ATTEMPTS - 1 {
             asked.gave_way(&one, CacheKey::numbered(7));
             assert_eq!(key(), CacheKey::numbered(0));
         }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_leaves_room_for_others() {
+    fn used_bytes_leave_space_for_others() {
         let mut quota = ExportQuota::new(1_000, 10, &FAIR);
         let mut used: HashMap<Principal, u64> = HashMap::new();
         let mut most = |quota: &mut ExportQuota, principal: Principal| {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_may_be_all_of_it_and_goes_for_whoever_has_less() {
+    fn unused_bytes_go_to_principal_with_less() {
         let mut quota = ExportQuota::new(1_000, 10, &FAIR);
         let idle = HashMap::new();
         for _ in 0..10 {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nothing_may_be() {
+    fn quota_of_zero_stores_nothing() {
         let mut quota = ExportQuota::new(0, 10, &FAIR);
         assert!(!took(&mut quota, user(1), Space { bytes: 0, files: 1 }, &HashMap::new()));
     }

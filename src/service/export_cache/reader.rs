@@ -1,4 +1,4 @@
-//! The reading of an export: at the pace of its reader, also while it is written.
+//! Reads an export at the pace of its client, also while it is written.
 
 use std::fs;
 use std::io;
@@ -19,26 +19,26 @@ use crate::admission::Permit;
 use crate::export_cache::Exports;
 use crate::export_cache::checksums::Sums;
 use crate::export_cache::file::{Progress, Totals, aborted, unreadable};
-use crate::export_cache::writer::{Chunks, Make, Taker};
+use crate::export_cache::writer::{Chunks, Consumer, ExportSource};
 use crate::{CacheKey, ReadError};
 
-/// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
+/// An export in the cache, complete or not. It is not evicted before this is dropped.
 pub struct Export {
     exports: Arc<Exports>,
     key: CacheKey,
     progress: watch::Receiver<Progress>,
     pub(crate) totals: Totals,
-    make: Make,
+    source: ExportSource,
     pub(super) place: Option<Permit>,
 }
 
 impl Export {
-    /// The export whose progress this is, as soon as its first bytes are there.
+    /// Waits for the first bytes of an export.
     pub(super) async fn begun(
         exports: Arc<Exports>,
         key: CacheKey,
         mut progress: watch::Receiver<Progress>,
-        make: Make,
+        source: ExportSource,
     ) -> Result<Option<Export>, ReadError> {
         let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
         let totals = match &*known.map_err(|_| aborted())? {
@@ -46,14 +46,14 @@ impl Export {
             Progress::Started | Progress::GivenUp => return Ok(None),
             Progress::Failed(error) => return Err(error.clone()),
         };
-        Ok(Some(Export { exports, key, progress, totals, make, place: None }))
+        Ok(Some(Export { exports, key, progress, totals, source, place: None }))
     }
 
     pub fn known_bytes(&self) -> Option<u64> {
         self.progress.borrow().size_bytes()
     }
 
-    /// Waits until its length in bytes is known; `None` if it turns out not to be stored.
+    /// Waits for the length in bytes; `None` if there is no space for the file.
     pub async fn bytes(&mut self) -> Result<Option<u64>, ReadError> {
         let is_known = |progress: &Progress| progress.size_bytes().is_some() || progress.is_over();
         match &*self.progress.wait_for(is_known).await.map_err(|_| aborted())? {
@@ -66,7 +66,7 @@ impl Export {
         self.part(0..u64::MAX)
     }
 
-    /// The bytes of a range, as far as there are that many, at the reader's pace.
+    /// The bytes of a range, as far as the export has that many.
     pub fn part(self, range: Range<u64>) -> Chunks {
         let reading = Reading { export: self, at: range.start, end: range.end };
         stream::try_unfold(reading, Reading::next).try_flatten().boxed()
@@ -80,7 +80,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next chunk, or all the rest if it has to be built once more.
+    /// The next chunk, or all the rest if it must be built again.
     async fn next(mut self) -> Result<Option<(Chunks, Reading)>, ReadError> {
         while self.at < self.end {
             let progress = self.export.progress.borrow_and_update().clone();
@@ -88,7 +88,7 @@ impl Reading {
                 Progress::Started => None,
                 Progress::Written(written) => Some(written),
                 Progress::GivenUp => return Ok(Some(self.rebuilt())),
-                // For whom it was built there was no space; for this reader there may be.
+                // Another principal's share was used up. This one's may not be.
                 Progress::Failed(error) if error.is_of_a_share() => return Ok(Some(self.rebuilt())),
                 Progress::Failed(error) => return Err(error),
             };
@@ -109,13 +109,13 @@ impl Reading {
                         Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_whole => {
                             return Ok(Some(self.rebuilt()));
                         }
-                        // It may have been given up a moment ago. Damage is found when it is whole.
+                        // It may have been deleted a moment ago. Damage is found when it is complete.
                         Err(_) if !is_whole => {}
-                        // It is not the file's fault.
+                        // The process lacks a resource. The file is sound.
                         Err(error) if error.kind() != io::ErrorKind::TimedOut && Shortage::of(&error).is_some() => {
                             return Err(unreadable(error));
                         }
-                        // Removed by someone else, damaged, or on a file system that does not respond.
+                        // It was removed or damaged, or the file system does not respond.
                         Err(error) => {
                             let path = written.file.path.display();
                             tracing::warn!(%error, %path, "failed to read cached export; rebuilding it");
@@ -132,18 +132,20 @@ impl Reading {
         Ok(None)
     }
 
-    /// The rest, built once more. Nothing is left to be read here, and the permit goes to the job that builds it.
+    /// The rest, built again. The permit is released, because building needs one.
     fn rebuilt(mut self) -> (Chunks, Reading) {
-        let rest = rebuilt(self.export.make.clone(), Taker::Client, self.at, self.end);
+        let rest = rebuilt(self.export.source.clone(), Consumer::Client, self.at, self.end);
         self.end = self.at;
         self.export.place = None;
         (rest, self)
     }
 }
 
-/// The block of a file that holds a byte, from that byte on, once all of it verifies. The file is opened for each
-/// block: readers may be many and slow, and descriptors are few. A file that does not respond is
-/// [`io::ErrorKind::TimedOut`], and its thread takes no turn from others any more.
+/// The bytes of a block from the byte at `at` on, after all of the block was verified. The file is opened for each
+/// block, because there may be many slow readers, and descriptors are few.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if the file system does not respond. Its thread then releases the permit.
 pub(super) async fn read_block(_turn: OwnedSemaphorePermit, path: Arc<Path>, sums: Sums, at: u64) -> io::Result<Bytes> {
     let name = path.to_path_buf();
     let read = move || {
@@ -160,9 +162,9 @@ pub(super) async fn read_block(_turn: OwnedSemaphorePermit, path: Arc<Path>, sum
     directory::ask(name, blocking(read).boxed()).await.map_err(silent)??
 }
 
-/// The bytes of a range of an export, built from the beginning.
-pub(super) fn rebuilt(make: Make, taker: Taker, start: u64, end: u64) -> Chunks {
-    let content = async move { Ok::<_, ReadError>(make(taker).await?.chunks) };
+/// The bytes of a range of an export, which is built from the beginning.
+pub(super) fn rebuilt(source: ExportSource, consumer: Consumer, start: u64, end: u64) -> Chunks {
+    let content = async move { Ok::<_, ReadError>(source(consumer).await?.chunks) };
     let mut at = 0;
     let part = stream::once(content).try_flatten().try_filter_map(move |chunk| {
         let length = chunk.len() as u64;
@@ -182,23 +184,23 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::export_cache::Content;
+    use crate::export_cache::ExportBody;
     use crate::export_cache::checksums::BLOCK_BYTES;
     use crate::export_cache::fixture::{HOUR, SEVEN, Setup, chunks, read, sent, setup};
 
     #[tokio::test]
-    async fn a_reader_gets_what_is_written_before_the_end_and_at_its_own_pace() {
+    async fn reader_follows_file_at_its_own_pace() {
         let setup = setup(1 << 30, HOUR);
-        let (make, sender) = sent();
+        let (source, sender) = sent();
         let chunk = |byte: u8| Bytes::from(vec![byte; 600_000]);
-        let export = setup.begun(1, &make, &sender, [chunk(1), chunk(2)]).await;
+        let export = setup.begun(1, &source, &sender, [chunk(1), chunk(2)]).await;
         assert_eq!(export.known_bytes(), None);
         let mut body = export.whole();
         let first = body.next().await.expect("a chunk").expect("bytes");
         assert!(first.len() as u64 <= BLOCK_BYTES && first.iter().all(|byte| *byte == 1));
 
         // Another is served to its end while the first one waits.
-        let mut late = setup.get(1, &make).await.expect("no error").expect("an export");
+        let mut late = setup.get(1, &source).await.expect("no error").expect("an export");
         drop(sender);
         assert_eq!(late.bytes().await.expect("no error"), Some(1_200_000));
         let part = read(late.part(599_990..600_010)).await.expect("a part");
@@ -212,10 +214,10 @@ mod tests {
     async fn every_part_is_that_of_the_whole() {
         let setup = setup(1 << 30, HOUR);
         let whole: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
-        let (make, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
-        assert!(setup.read(1, &make).await.as_deref() == Some(&whole));
+        let (source, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
+        assert!(setup.read(1, &source).await.as_deref() == Some(&whole));
         for range in [0..1, 9..11, 0..1_000_000, 262_143..262_145, 999_999..1_000_000, 500_000..999_999] {
-            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            let export = setup.get(1, &source).await.expect("no error").expect("an export");
             let part = read(export.part(range.clone())).await.expect("a part");
             assert!(part == whole[range.start as usize..range.end as usize], "{range:?}");
         }
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_of_long_exports_hold_a_place_and_no_descriptor() {
+    async fn reader_of_long_export_holds_no_descriptor() {
         let setup = setup(1 << 30, HOUR);
         let (long, _) = chunks(&[&[1; 300_000], &[2; 300_000]]);
         let (short, _) = chunks(&[&[3; 1_000]]);
@@ -249,28 +251,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_in_the_middle_goes_on_where_it_was_when_the_file_is_given_up() {
+    async fn reader_continues_when_file_is_deleted() {
         let setup = setup(10, HOUR);
         let (once, sender) = sent();
         let (again, _) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
         let first = AtomicUsize::new(0);
-        let make: Make =
-            Arc::new(move |taker| if first.fetch_add(1, Ordering::SeqCst) == 0 { once(taker) } else { again(taker) });
-        let mut body = setup.begun(1, &make, &sender, ["0123", "456"].map(Bytes::from)).await.whole();
+        let source: ExportSource =
+            Arc::new(
+                move |consumer| {
+                    if first.fetch_add(1, Ordering::SeqCst) == 0 { once(consumer) } else { again(consumer) }
+                },
+            );
+        let mut body = setup.begun(1, &source, &sender, ["0123", "456"].map(Bytes::from)).await.whole();
         assert_eq!(body.next().await.expect("a chunk").expect("bytes"), "0123");
         sender.send(Ok(Bytes::from_static(b"789abc"))).await.expect("sent");
         assert_eq!(read(body).await.expect("the rest"), b"456789abcdef");
         setup.is_empty().await;
-    }
-
-    #[tokio::test]
-    async fn a_file_that_somebody_removed_is_made_again() {
-        let setup = setup(100, HOUR);
-        let (make, made) = chunks(&[b"bytes"]);
-        setup.read(1, &make).await.expect("kept");
-        setup.paths().into_iter().for_each(|path| fs::remove_file(path).expect("removed"));
-        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
-        assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (2, (1, 5)));
     }
 
     fn damage(setup: &Setup, change: impl Fn(&mut Vec<u8>)) {
@@ -282,11 +278,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_damaged_is_made_again_and_no_wrong_byte_is_sent() {
+    async fn damaged_file_is_built_again() {
         let setup = setup(1 << 30, HOUR);
         let whole: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
-        let (make, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
-        assert!(setup.read(1, &make).await.as_deref() == Some(&whole));
+        let (source, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
+        assert!(setup.read(1, &source).await.as_deref() == Some(&whole));
         let change = |at: usize| move |bytes: &mut Vec<u8>| bytes[at] ^= 1;
         type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
         let damages: [Damage<'_>; 6] = [
@@ -301,9 +297,9 @@ mod tests {
         for (number, change) in damages.iter().enumerate() {
             damage(&setup, change);
             let before = made.load(Ordering::SeqCst);
-            assert!(setup.read(1, &make).await.as_deref() == Some(&whole), "{number}");
+            assert!(setup.read(1, &source).await.as_deref() == Some(&whole), "{number}");
             // The next one finds none, and makes one that is whole.
-            assert!(setup.read(1, &make).await.as_deref() == Some(&whole), "{number}");
+            assert!(setup.read(1, &source).await.as_deref() == Some(&whole), "{number}");
             let more = made.load(Ordering::SeqCst) - before;
             assert_eq!((more, setup.accounted()), (if number == 5 { 0 } else { 2 }, (1, 1_000_000)), "{number}");
         }
@@ -311,7 +307,7 @@ mod tests {
         damage(&setup, change(300_000));
         let before = made.load(Ordering::SeqCst);
         for (range, more) in [(0..262_144, 0), (524_288..1_000_000, 0), (262_143..262_145, 1)] {
-            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            let export = setup.get(1, &source).await.expect("no error").expect("an export");
             let part = read(export.part(range.clone())).await.expect("a part");
             assert!(part == whole[range.start as usize..range.end as usize], "{range:?}");
             assert_eq!(made.load(Ordering::SeqCst) - before, more, "{range:?}");
@@ -319,12 +315,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_damaged_while_it_is_made_gives_no_wrong_byte() {
+    async fn file_damaged_while_written_is_built_again() {
         let setup = setup(1 << 30, HOUR);
-        let (first, made) = (vec![1; 600_000], Arc::new(AtomicUsize::new(0)));
+        let first = vec![1; 600_000];
+        let made = Arc::new(AtomicUsize::new(0));
         let (sender, receiver) = mpsc::channel::<()>(1);
-        let (chunk, counted, receiver) = (Bytes::from(first.clone()), made.clone(), Mutex::new(Some(receiver)));
-        let make: Make = Arc::new(move |_| {
+        let chunk = Bytes::from(first.clone());
+        let counted = made.clone();
+        let receiver = Mutex::new(Some(receiver));
+        let source: ExportSource = Arc::new(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
             let held = receiver.lock().expect("not poisoned").take();
             let wait = stream::once(async move {
@@ -334,9 +333,9 @@ mod tests {
                 Ok(Bytes::from_static(b"end"))
             });
             let chunks = stream::iter([chunk.clone(), Bytes::from_static(b"middle")]).map(Ok).chain(wait).boxed();
-            Box::pin(async move { Ok(Content::new(SEVEN, chunks)) })
+            Box::pin(async move { Ok(ExportBody::new(SEVEN, chunks)) })
         });
-        let export = setup.get(1, &make).await.expect("no error").expect("an export");
+        let export = setup.get(1, &source).await.expect("no error").expect("an export");
         damage(&setup, |bytes| bytes[400_000] ^= 1);
         let going_on = async {
             tokio::task::yield_now().await;

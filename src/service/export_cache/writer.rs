@@ -1,4 +1,4 @@
-//! The writing of a file: as fast as its chunks arrive, in space that is taken as it grows.
+//! The job that writes the file of an export.
 
 use std::fs::File;
 use std::io;
@@ -21,46 +21,46 @@ use crate::export_cache::file::{CachedFile, Progress, Totals, Written, aborted, 
 use crate::export_cache::quota::Space;
 use crate::{CacheKey, ReadError};
 
-/// How often a job that no one waits for checks whether it is in the way of others.
+/// How often a job without readers checks whether others wait for what it uses.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taker {
+pub(crate) enum Consumer {
     Client,
     Service,
 }
 
-/// Builds an export, from the beginning, for who takes it: the same bytes each time.
-pub(crate) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+/// Builds an export for a consumer, from the beginning. It is the same bytes each time.
+pub(crate) type ExportSource = Arc<dyn Fn(Consumer) -> BoxFuture<'static, Result<ExportBody, ReadError>> + Send + Sync>;
 
 pub(super) type Chunks = BoxStream<'static, Result<Bytes, ReadError>>;
 
-pub(crate) struct Content {
+pub(crate) struct ExportBody {
     pub totals: Totals,
     pub bytes: Option<u64>,
     pub chunks: Chunks,
-    /// Puts it into the store, too, once it is whole.
-    pub(super) publish: Option<Publish>,
+    /// Called with the complete file.
+    pub(super) publisher: Option<Publisher>,
 }
 
-/// Publishes a whole file. Whether the file may stay.
-pub(super) type Publish = Box<dyn FnOnce(Arc<Exports>, Written) -> BoxFuture<'static, bool> + Send>;
+/// Publishes a complete file. Whether the file may stay.
+pub(super) type Publisher = Box<dyn FnOnce(Arc<Exports>, Written) -> BoxFuture<'static, bool> + Send>;
 
-impl Content {
-    /// An export of known totals and unknown length.
-    pub(crate) fn new(totals: Totals, chunks: Chunks) -> Content {
-        Content { totals, bytes: None, chunks, publish: None }
+impl ExportBody {
+    /// An export of unknown length, which is not published.
+    pub(crate) fn new(totals: Totals, chunks: Chunks) -> ExportBody {
+        ExportBody { totals, bytes: None, chunks, publisher: None }
     }
 }
 
-/// A job that writes an export. Dropped before it is over, as by a panic, it leaves nothing behind either.
+/// A job that writes an export. If it is dropped early, for example by a panic, it removes the file.
 pub(super) struct ExportJob {
     pub(super) exports: Arc<Exports>,
     pub(super) admission: Admission,
     pub(super) key: CacheKey,
     pub(super) path: Arc<Path>,
     pub(super) progress: watch::Sender<Progress>,
-    /// Bytes that the file takes from the quota: at least as many as are written.
+    /// Bytes that are reserved: at least as many as are written.
     pub(super) bytes: u64,
     pub(super) linger: Duration,
     pub(super) over: bool,
@@ -77,21 +77,21 @@ enum Stopped {
 }
 
 impl ExportJob {
-    pub(super) async fn run(mut self, make: Make) {
+    pub(super) async fn run(mut self, source: ExportSource) {
         let exports = self.exports.clone();
         let progress = self.progress.clone();
         let abandoned = abandoned(exports.clone(), self.admission.clone(), self.key, progress.clone(), self.linger);
         let written = tokio::select! {
-            written = self.write(make) => Some(written),
+            written = self.write(source) => Some(written),
             () = abandoned => None,
         };
         let end = match written {
-            Some(Ok((written, publish))) => {
-                // It is in use until it is published.
+            Some(Ok((written, publisher))) => {
+                // It must not be evicted before it is published.
                 let _in_use = progress.subscribe();
                 self.finish(written.clone());
-                if let Some(publish) = publish
-                    && !publish(exports.clone(), written.clone()).await
+                if let Some(publisher) = publisher
+                    && !publisher(exports.clone(), written.clone()).await
                 {
                     exports.index().forget_damaged(&self.key, &written.file);
                 }
@@ -104,27 +104,27 @@ impl ExportJob {
                 Progress::GivenUp
             }
             Some(Err(Stopped::Failed(error))) => Progress::Failed(error),
-            // No one follows it.
+            // There are no readers.
             None => Progress::GivenUp,
         };
         self.undo(end);
     }
 
-    /// Writes the file. Each chunk is shown when the next one is there: so the last comes together with the end, and of
-    /// an export of one chunk everyone knows the length.
-    async fn write(&mut self, make: Make) -> Result<(Written, Option<Publish>), Stopped> {
-        let Content { totals, bytes: size_bytes, mut chunks, publish } = make(Taker::Service).await?;
+    /// Writes the file. Readers see a chunk when the next one has arrived, so that the last chunk appears together with
+    /// the end, and the length of an export of one chunk is known at once.
+    async fn write(&mut self, source: ExportSource) -> Result<(Written, Option<Publisher>), Stopped> {
+        let ExportBody { totals, bytes: size_bytes, mut chunks, publisher } = source(Consumer::Service).await?;
         let file = Arc::new(CachedFile { path: self.path.clone(), totals, size_bytes });
         let mut written = Written { file, sums: Sums::default(), is_whole: false };
         self.exports.directory.restore()?;
-        // At once: abandoned while another thread creates it, the file would come after it was removed.
+        // Not on another thread: if the job stopped meanwhile, the file would be created after it was removed.
         let file = Arc::new(File::create_new(&self.path)?);
         while let Some(chunk) = chunks.try_next().await? {
             if self.bytes > 0 {
                 self.progress.send_replace(Progress::Written(written.clone()));
             }
             self.take(chunk.len() as u64)?;
-            // Over what an attempt that failed may have left there.
+            // An attempt overwrites what a failed one may have left.
             while let Err(error) = write(&file, &chunk, written.sums.bytes).await {
                 if !self.has_made_room(&error) {
                     return Err(error.into());
@@ -133,10 +133,10 @@ impl ExportJob {
             written.sums.update(&chunk);
         }
         written.is_whole = true;
-        Ok((written, publish))
+        Ok((written, publisher))
     }
 
-    /// Takes space for more bytes, of the cache and now and then of the disk.
+    /// Reserves space for more bytes, and checks the free space of the disk from time to time.
     fn take(&mut self, bytes: u64) -> Result<(), Stopped> {
         let holder = self.admission.principal;
         let mut index = self.exports.index();
@@ -148,17 +148,17 @@ impl ExportJob {
         }
         self.bytes += bytes;
         let is_due = index.looks.is_due(bytes);
-        // The disk's keeper takes it, too.
+        // Keeping the reserve locks the index, too.
         drop(index);
         if is_due && !self.exports.disk.keep() {
-            // The next one looks again.
+            // The next chunk checks again.
             self.exports.index().looks.again();
             return Err(Stopped::NoRoom);
         }
         Ok(())
     }
 
-    /// Whether files were dropped for a disk that is full, or over its quota, in spite of the checks.
+    /// Whether files were evicted because the disk is full, or over its quota, in spite of the checks.
     fn has_made_room(&self, error: &io::Error) -> bool {
         let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         is_full && self.exports.index().shrink_by(LOOK_BYTES)
@@ -173,7 +173,7 @@ impl ExportJob {
 
     fn undo(&mut self, end: Progress) {
         self.over = true;
-        // Before the space is given to others.
+        // Before others reserve its space.
         remove(&self.path);
         let mut index = self.exports.index();
         index.quota.release(self.admission.principal, Space { bytes: self.bytes, files: 1 });
@@ -193,14 +193,15 @@ impl Drop for ExportJob {
     }
 }
 
-/// Writes a chunk where it belongs. It is not copied on its way to the system.
+/// Writes a chunk at its offset, without a copy.
 async fn write(file: &Arc<File>, chunk: &Bytes, at: u64) -> io::Result<()> {
-    let (file, chunk) = (file.clone(), chunk.clone());
+    let file = file.clone();
+    let chunk = chunk.clone();
     blocking(move || file.write_all_at(&chunk, at)).await?
 }
 
-/// Completes when no one has followed a job for a while. From then on no one can. Each holder has one job that
-/// continues for a while when no one waits for it.
+/// Completes when a job has had no readers for a while, and removes it from the index. Each principal has at most one
+/// job that continues without readers.
 async fn abandoned(
     exports: Arc<Exports>,
     admission: Admission,
@@ -220,7 +221,7 @@ async fn abandoned(
             tokio::time::sleep(CHECK_INTERVAL.min(linger)).await;
         }
         let mut index = exports.index();
-        // New followers come only through the index, which is locked.
+        // New readers must lock the index.
         if progress.receiver_count() == 0 {
             index.entries.remove(&key);
             return;
@@ -233,15 +234,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::export_cache::fixture::{HOUR, LATE, NO_SHARES, boundless, chunks, read, sent, setup, setup_on};
-    use crate::maintenance::scratch::Scratch;
+    use crate::export_cache::fixture::{HOUR, LATE, chunks, read, sent, setup, setup_on};
     use strata_store::free_space::DiskReserve;
 
     #[tokio::test]
-    async fn requests_for_the_same_export_share_one_making() {
+    async fn equal_requests_share_one_job() {
         let setup = setup(1_000, HOUR);
-        let (make, made) = chunks(&[b"one ", b"two ", b"three"]);
-        let all = futures::future::join_all((0..20).map(|_| setup.read(1, &make))).await;
+        let (source, made) = chunks(&[b"one ", b"two ", b"three"]);
+        let all = futures::future::join_all((0..20).map(|_| setup.read(1, &source))).await;
         assert!(all.iter().all(|read| read.as_deref() == Some(b"one two three")), "{all:?}");
         // One of a single chunk is all there when it begins.
         let (single, _) = chunks(&[b"alone"]);
@@ -252,11 +252,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_share_of_who_has_begun_a_making_is_not_that_of_others() {
+    async fn refusal_of_one_principal_is_not_shared() {
         let setup = setup(1_000, HOUR);
-        let (begun, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
-        let (counted, let_go) = (begun.clone(), asked.clone());
-        let failing: Make = Arc::new(move |_| {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let asked = Arc::new(tokio::sync::Semaphore::new(0));
+        let counted = begun.clone();
+        let let_go = asked.clone();
+        let failing: ExportSource = Arc::new(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
             let let_go = let_go.clone();
             Box::pin(async move {
@@ -278,11 +280,11 @@ mod tests {
         let (first, sender) = sent();
         let (again, made) = chunks(&[b"one", b" two", b" three"]);
         let is_first = std::sync::atomic::AtomicBool::new(true);
-        let make: Make = Arc::new(move |taker| match is_first.swap(false, Ordering::SeqCst) {
-            true => first(taker),
-            false => again(taker),
+        let source: ExportSource = Arc::new(move |consumer| match is_first.swap(false, Ordering::SeqCst) {
+            true => first(consumer),
+            false => again(consumer),
         });
-        let mut export = setup.begun(2, &make, &sender, ["one", " two"].map(Bytes::from)).await;
+        let mut export = setup.begun(2, &source, &sender, ["one", " two"].map(Bytes::from)).await;
         sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
         assert_eq!(export.bytes().await.expect("no error"), None);
         assert_eq!(read(export.whole()).await.expect("a body"), b"one two three");
@@ -290,19 +292,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_making_that_fails_or_panics_leaves_nothing_behind_and_is_tried_again() {
+    async fn failed_job_leaves_nothing_and_is_tried_again() {
         let setup = setup(1_000, HOUR);
-        let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
-        let panicking: Make = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
-        for make in [&failing, &panicking] {
-            let all = futures::future::join_all((0..5).map(|_| setup.get(1, make))).await;
+        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        let panicking: ExportSource = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
+        for source in [&failing, &panicking] {
+            let all = futures::future::join_all((0..5).map(|_| setup.get(1, source))).await;
             assert!(all.iter().all(Result::is_err));
             setup.is_empty().await;
         }
         // In the middle: who has begun to read gets the error.
-        let (make, sender) = sent();
-        let export = setup.begun(1, &make, &sender, ["half"; 2].map(Bytes::from)).await;
-        let mut waiting = setup.get(1, &make).await.expect("no error").expect("an export");
+        let (source, sender) = sent();
+        let export = setup.begun(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
+        let mut waiting = setup.get(1, &source).await.expect("no error").expect("an export");
         sender.send(Err(LATE)).await.expect("sent");
         let body = read(export.whole()).await;
         assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
@@ -310,16 +312,16 @@ mod tests {
         drop(waiting);
         setup.is_empty().await;
 
-        let (make, _) = chunks(&[b"all is well"]);
-        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"all is well"[..]));
+        let (source, _) = chunks(&[b"all is well"]);
+        assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"all is well"[..]));
     }
 
     #[tokio::test]
-    async fn a_making_that_everyone_has_left_stops_and_leaves_nothing_behind() {
+    async fn job_without_readers_stops_and_leaves_nothing() {
         let setup = setup(1_000, Duration::ZERO);
-        let (make, sender) = sent();
-        let export = setup.begun(1, &make, &sender, ["half"; 2].map(Bytes::from)).await;
-        let other = setup.get(1, &make).await.expect("no error").expect("an export");
+        let (source, sender) = sent();
+        let export = setup.begun(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
+        let other = setup.get(1, &source).await.expect("no error").expect("an export");
         drop(export);
         // The making goes on for the other one.
         while setup.accounted() != (1, 8) {
@@ -332,22 +334,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_back_soon_finds_the_making_going_on() {
+    async fn job_continues_for_a_returning_reader() {
         let setup = setup(1_000, HOUR);
-        let (make, sender) = sent();
+        let (source, sender) = sent();
         // Leaves before there is anything.
-        assert!(futures::poll!(std::pin::pin!(setup.get(1, &make))).is_pending());
+        assert!(futures::poll!(std::pin::pin!(setup.get(1, &source))).is_pending());
         sender.send(Ok(Bytes::from_static(b"made on"))).await.expect("sent");
         drop(sender);
-        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"made on"[..]));
+        assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"made on"[..]));
     }
 
     #[tokio::test]
-    async fn an_export_that_does_not_fit_is_served_all_the_same() {
+    async fn export_that_does_not_fit_is_served() {
         let setup = setup(10, HOUR);
-        let (make, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
+        let (source, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
         // The first reader has begun when it turns out.
-        let mut export = setup.get(1, &make).await.expect("no error");
+        let mut export = setup.get(1, &source).await.expect("no error");
         if let Some(export) = &mut export {
             assert_eq!(export.bytes().await.expect("no error"), None);
         }
@@ -357,12 +359,12 @@ mod tests {
         setup.is_empty().await;
         let before = made.load(Ordering::SeqCst);
         // It is not tried again.
-        assert!(setup.get(1, &make).await.expect("no error").is_none());
+        assert!(setup.get(1, &source).await.expect("no error").is_none());
         assert_eq!(made.load(Ordering::SeqCst), before);
     }
 
     #[tokio::test]
-    async fn a_disk_that_is_short_keeps_what_was_used_last_and_no_export_takes_its_reserve() {
+    async fn short_disk_evicts_files_and_keeps_its_reserve() {
         // A disk of 100 bytes, of which 80 are to stay free.
         let free = |directory: &Path| {
             let folders = std::fs::read_dir(directory).expect("a directory").flatten();
@@ -404,26 +406,5 @@ mod tests {
         assert!(index.shrink_by(10) && index.entries.len() == 1);
         assert!(index.shrink_by(20) && index.entries.is_empty());
         assert!(!index.shrink_by(1));
-    }
-
-    #[tokio::test]
-    async fn processes_side_by_side_leave_each_other_alone_and_clear_what_the_dead_left() {
-        let setup = setup(100, HOUR);
-        let root = setup.root.path().join("exports");
-        let (make, _) = chunks(&[b"bytes"]);
-        setup.read(1, &make).await.expect("kept");
-        let dead = root.join("process-dead");
-        std::fs::create_dir(&dead).expect("created");
-        std::fs::write(dead.join("lock"), "").expect("written");
-        std::fs::write(dead.join("1.part"), "half").expect("written");
-
-        let other = Exports::new(Scratch::create(&root).expect("a second one"), boundless(), 100, &NO_SHARES);
-        assert!(!dead.exists());
-        assert_eq!(setup.files(), [5]);
-        let own = other.directory.path().to_owned();
-        assert!(own.exists() && own != setup.exports.directory.path());
-        drop(other);
-        assert!(!own.exists());
-        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
     }
 }

@@ -34,10 +34,6 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&parts.0).into()))
     }
 
-    pub(crate) fn whole(&self) -> String {
-        hex::encode(self.0)
-    }
-
     /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
     pub fn short(&self) -> String {
         let mut text = [0; 32];
@@ -99,14 +95,13 @@ impl fmt::Debug for CacheKey {
 #[cfg(test)]
 impl Admitted {
     fn of_file(path: String) -> Admitted {
-        let (id, content_hash) = (FileId::new(1), String::new());
         Admitted {
             dataset_id: DatasetId::new(1),
             name_slug: "x".to_owned(),
             private: false,
             version: VersionNumber::new(1),
             alt: false,
-            file: VersionFile { id, path, size_bytes: 0, entity_count: 0, content_hash },
+            file: VersionFile { id: FileId::new(1), path, size_bytes: 0, entity_count: 0, content_hash: String::new() },
             holder: crate::Principal::Operator,
         }
     }

@@ -1,13 +1,12 @@
-//! Caches the catalog's records of the targets of reads, for less than a second.
+//! Caches the targets of reads for less than a second, because a lookup costs more than the rest of a small warm read.
 //!
-//! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
-//! back. Kept answers must not hide changes (docs/reference/api/index.md, Caching):
-//! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked, and at once
-//!   where the catalog tells of it.
-//! - One made by this process shows at once: every write is followed by [`CatalogCache::changed`], after which keys are
-//!   others. So an answer that was under way meanwhile is kept under a key that nobody asks for any more.
+//! The cache does not hide changes (docs/reference/api/index.md, Caching):
+//! - A change by another process appears within [`TTL`], counted from before the lookup, and at once if the catalog
+//!   reports it.
+//! - A change by this process appears at once: [`CatalogCache::invalidate`] follows each write, and changes all keys. A
+//!   lookup that was running then is cached under a key that no request has.
 //!
-//! Look-ups of the same target at the same time ask the catalog once.
+//! Concurrent lookups of the same target are one lookup.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,38 +19,38 @@ use strata_types::version::VersionSelector;
 
 use crate::lookup::error::ReadError;
 
-/// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.
-pub(super) const FRESH: Duration = Duration::from_millis(500);
+/// Maximum age of a lookup: half of the time in which a change must appear. The other half is for a slow read.
+pub(super) const TTL: Duration = Duration::from_millis(500);
 
-/// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
+/// Number of targets, in about 10 MB. The most frequent ones stay.
 const TARGETS: u64 = 10_000;
 
 pub(crate) struct CatalogCache {
-    kept: Cache<Key, Kept>,
-    fresh: Duration,
+    cache: Cache<Key, CachedLookup>,
+    ttl: Duration,
     changes: AtomicU64,
 }
 
 type Key = (u64, DatasetId, VersionSelector);
 
 #[derive(Clone)]
-struct Kept {
+struct CachedLookup {
     asked: Instant,
     resolved: Option<Arc<Resolved>>,
 }
 
 impl CatalogCache {
-    pub(crate) fn new(fresh: Duration) -> CatalogCache {
-        let kept = Cache::builder().max_capacity(TARGETS).time_to_live(fresh).build();
-        CatalogCache { kept, fresh, changes: AtomicU64::new(0) }
+    pub(crate) fn new(ttl: Duration) -> CatalogCache {
+        let cache = Cache::builder().max_capacity(TARGETS).time_to_live(ttl).build();
+        CatalogCache { cache, ttl, changes: AtomicU64::new(0) }
     }
 
-    /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
-    pub(crate) fn changed(&self) {
+    /// Must be called after each write to the catalog, before its response is sent.
+    pub(crate) fn invalidate(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What `ask` says of a target ([`Catalog::resolve_read`]), or what is kept of it if that is fresh.
+    /// The result of `ask` for a target ([`Catalog::resolve_read`]), or the cached one.
     ///
     /// [`Catalog::resolve_read`]: strata_catalog::Catalog::resolve_read
     pub(super) async fn resolve<F>(
@@ -64,22 +63,22 @@ impl CatalogCache {
         F: Future<Output = Result<Option<Resolved>, CatalogError>>,
     {
         let key = (self.changes.load(Ordering::SeqCst), id, selector);
-        if let Some(kept) = self.kept.get(&key).await
-            && kept.asked.elapsed() <= FRESH
+        if let Some(cached) = self.cache.get(&key).await
+            && cached.asked.elapsed() <= TTL
         {
-            return Ok(kept.resolved);
+            return Ok(cached.resolved);
         }
         let load = async {
             let asked = Instant::now();
-            Ok(Kept { asked, resolved: ask().await?.map(Arc::new) })
+            Ok(CachedLookup { asked, resolved: ask().await?.map(Arc::new) })
         };
         // In a box: a cached answer is more frequent.
-        let kept = Box::pin(self.kept.try_get_with(key, load)).await;
-        let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
-        if kept.asked.elapsed() <= self.fresh {
-            return Ok(kept.resolved);
+        let cached = Box::pin(self.cache.try_get_with(key, load)).await;
+        let cached = cached.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
+        if cached.asked.elapsed() <= self.ttl {
+            return Ok(cached.resolved);
         }
-        // The catalog took long, and it may be another request's question that it answered.
+        // The lookup took long, and another request may have started it.
         Ok(Box::pin(ask()).await?.map(Arc::new))
     }
 }
@@ -125,8 +124,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn look_ups_at_the_same_time_ask_once() {
-        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(0));
+    async fn concurrent_lookups_ask_once() {
+        let lookups = CatalogCache::new(TTL);
+        let asked = Asked::new(0);
         let answer = async {
             tokio::task::yield_now().await;
             asked.answers.add_permits(1);
@@ -136,13 +136,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_change_nothing_that_was_asked_before_is_used() {
-        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(0));
+    async fn change_invalidates_lookup_in_flight() {
+        let lookups = CatalogCache::new(TTL);
+        let asked = Asked::new(0);
         let changed = async {
             tokio::task::yield_now().await;
             assert_eq!(asked.questions(), 1);
             // While the first is under way: the second must not wait for its answer, nor find it later.
-            lookups.changed();
+            lookups.invalidate();
             asked.answers.add_permits(2);
             asked.resolve(&lookups).await;
         };
@@ -151,18 +152,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_no_longer_fresh_is_not_used() {
-        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(9));
+    async fn stale_lookup_is_not_used() {
+        let lookups = CatalogCache::new(TTL);
+        let asked = Asked::new(9);
         let (id, selector) = target();
-        let asked_at = Instant::now().checked_sub(FRESH + Duration::from_millis(1)).expect("a running machine");
-        lookups.kept.insert((0, id, selector), Kept { asked: asked_at, resolved: None }).await;
+        let asked_at = Instant::now().checked_sub(TTL + Duration::from_millis(1)).expect("a running machine");
+        lookups.cache.insert((0, id, selector), CachedLookup { asked: asked_at, resolved: None }).await;
         asked.resolve(&lookups).await;
         assert_eq!(asked.questions(), 1);
     }
 
     #[tokio::test]
-    async fn a_failure_is_not_kept() {
-        let lookups = CatalogCache::new(FRESH);
+    async fn failure_is_not_cached() {
+        let lookups = CatalogCache::new(TTL);
         let (id, selector) = target();
         let failed = lookups.resolve(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");

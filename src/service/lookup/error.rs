@@ -1,4 +1,4 @@
-//! Why a read has no answer.
+//! The error of a read.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,10 +13,11 @@ use strata_types::version::{VersionNumber, VersionSelector, there_are};
 
 use crate::Overloaded;
 
-/// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
+/// Why there is no response, or only the beginning of one. All callers that waited for the same response get the same
+/// error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
+    /// No dataset with this ID has this slug. Either can be wrong.
     #[error("no such dataset")]
     DatasetNotFound,
     #[error("the user cannot read a dataset with this ID")]
@@ -61,17 +62,17 @@ pub enum ReadError {
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
     },
-    /// Too many are at work, of this client or in all, and too many wait.
+    /// Too many requests run and wait, of this client or in total.
     #[error(transparent)]
     Busy(#[from] Overloaded),
-    /// A table of the answer would have more columns than `limits.columns`.
+    /// The table would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns { limit: usize },
     #[error("unknown fields in the request: {}", .0.len())]
     UnknownFields(Arc<[UnknownField]>),
     #[error("the metadata database is unavailable")]
     CatalogUnavailable { reason: Unavailability, source: Arc<CatalogError> },
-    /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
+    /// An entity would have more bytes than `limits.encoded_entity_bytes`.
     #[error("an entity exceeds {limit_bytes} bytes in this format")]
     EntityTooLarge { limit_bytes: usize },
     #[error("failed to read the version")]
@@ -79,17 +80,17 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
-    /// other one's share was used up, which says nothing of its own.
+    /// Whether a caller that has waited since then for the work of another caller should run the work itself, because
+    /// only the share of the other one was used up.
     pub(crate) fn is_anothers(&self, since: Instant) -> bool {
         match self {
             ReadError::Busy(refused) => refused.is_worth_retrying(since),
-            // What it may have at most is less, perhaps.
+            // The other one may have a smaller share.
             error => error.is_of_a_share(),
         }
     }
 
-    /// Whether there was no room, or no permit, for whom it was done.
+    /// Whether the share of a principal was used up.
     pub(crate) fn is_of_a_share(&self) -> bool {
         use ReadError::{Busy, OutOfDisk, OutOfMemory, QueryTooLarge, SpillTooLarge, TooMuchDisk, TooMuchMemory};
         matches!(
@@ -159,7 +160,7 @@ pub struct UnknownField {
 }
 
 impl UnknownField {
-    /// The path that was perhaps meant, where it cannot be: a sort takes one top-level field.
+    /// The nearest path of an unknown `sort` if it is nested, which `sort` does not support.
     pub fn deep_sort(&self) -> Option<&str> {
         match &self.cause {
             UnknownCause::Absent { nearest: Some(nearest) } if self.parameter == "sort" && Path::is_deep(nearest) => {
@@ -173,9 +174,9 @@ impl UnknownField {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnknownCause {
     Absent {
-        /// The path that is most like it, where one is close and was looked for.
+        /// The nearest path, if one was searched and found.
         nearest: Option<String>,
     },
-    /// This step has taken it from every entity.
+    /// This step has removed it from all entities.
     Taken { step: &'static str },
 }

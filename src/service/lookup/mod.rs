@@ -1,4 +1,4 @@
-//! Finds the target of a read in the metadata database, or in the cache of its answers.
+//! Finds the target of a read in the metadata database, or in a cache.
 
 pub(crate) mod cache_key;
 pub(crate) mod catalog_cache;
@@ -19,12 +19,12 @@ use strata_types::version::{Version, VersionFile, VersionNumber, VersionSelector
 use tokio::sync::Notify;
 
 use crate::admission::catalog::CatalogGates;
-use crate::lookup::catalog_cache::{CatalogCache, FRESH};
+use crate::lookup::catalog_cache::{CatalogCache, TTL};
 use crate::lookup::error::ReadError;
 use crate::{Client, Principal};
 
-/// Before changes by other processes are listened for again, at most.
-const HEAR_AGAIN: Duration = Duration::from_secs(2);
+/// Maximum delay before the process listens again for changes by other processes.
+const MAX_RELISTEN_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
@@ -44,25 +44,25 @@ pub struct Lookups {
     catalog: Catalog,
     /// Replaced only by tests.
     cache: ArcSwap<CatalogCache>,
-    hears: AtomicBool,
+    is_listening: AtomicBool,
     gates: Arc<CatalogGates>,
     changed: Notify,
 }
 
 impl Lookups {
     pub(crate) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
-        let cache = ArcSwap::from_pointee(CatalogCache::new(FRESH));
-        Lookups { catalog, cache, hears: AtomicBool::new(false), gates, changed: Notify::new() }
+        let cache = ArcSwap::from_pointee(CatalogCache::new(TTL));
+        Lookups { catalog, cache, is_listening: AtomicBool::new(false), gates, changed: Notify::new() }
     }
 
-    /// Finds the target of a read in the metadata database, or in the cache of its answers of less than a second ago.
+    /// Finds the target of a read in the metadata database, or in a cache of lookups that are less than a second old.
     pub async fn find(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
         let resolved = self.resolve(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
         Ok(Lookup { resolved, version: target.version })
     }
 
-    /// Like [`Lookups::find`], under a permit of a client whose request is not counted yet.
+    /// Like [`Lookups::find`], with a permit, for a client whose request is not counted yet.
     pub async fn find_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
         let _permit = self.gates.look_up(client).await?;
         self.find(target).await
@@ -82,61 +82,62 @@ impl Lookups {
         self.cache.load_full().resolve(dataset, version, ask).await
     }
 
-    /// Call it after every write that a read can see, before the caller is told: reads of this process see it then.
+    /// Must be called after each write that affects reads, before its response is sent. Reads by this process then see
+    /// the change.
     pub fn catalog_changed(&self) {
-        self.cache.load().changed();
+        self.cache.load().invalidate();
         self.changed.notify_one();
     }
 
-    /// Waits for a change by this process that a read can see, since it was last waited for; for one who waits.
+    /// Waits for a change by this process that affects reads since the last call. For a single waiter.
     pub(crate) async fn next_change(&self) {
         self.changed.notified().await;
     }
 
-    /// Makes changes by other processes show at once while the catalog tells of them; ends if it never does.
+    /// Makes changes by other processes appear at once while the catalog reports them; ends if it never does.
     pub(crate) async fn follow_changes(self: Arc<Self>) {
         loop {
             match self.catalog.changes().await {
                 Ok(None) => return,
                 Ok(Some(changes)) => {
-                    let lost = self.hear(changes).await;
+                    let lost = self.listen(changes).await;
                     tracing::info!(error = %Causes(&lost), "lost the LISTEN connection; polling for changes");
                 }
                 Err(error) => tracing::debug!(error = %Causes(&error), "failed to listen for changes"),
             }
             // Not all processes at the same moment.
-            tokio::time::sleep(HEAR_AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
+            tokio::time::sleep(MAX_RELISTEN_DELAY.mul_f64(rand::random_range(0.5..1.0))).await;
         }
     }
 
-    async fn hear(&self, mut changes: Changes) -> CatalogError {
-        self.hears.store(true, Ordering::Relaxed);
+    async fn listen(&self, mut changes: Changes) -> CatalogError {
+        self.is_listening.store(true, Ordering::Relaxed);
         let lost = loop {
-            // The first time, for what was not heard before.
-            self.cache.load().changed();
+            // Also before the first report, because earlier changes were not reported.
+            self.cache.load().invalidate();
             match changes.next().await {
                 Ok(()) => metrics().heard_changes.increment(1),
                 Err(error) => break error,
             }
         };
-        self.hears.store(false, Ordering::Relaxed);
-        self.cache.load().changed();
+        self.is_listening.store(false, Ordering::Relaxed);
+        self.cache.load().invalidate();
         lost
     }
 
     pub fn hears_changes(&self) -> bool {
-        self.hears.load(Ordering::Relaxed)
+        self.is_listening.load(Ordering::Relaxed)
     }
 
-    /// Keeps what the catalog said for longer than a service may, so that tests see what is heard.
+    /// For tests: sets the maximum age of lookups, so that only reported changes appear.
     pub fn keep_for(&self, lasting: Duration) {
         self.cache.store(Arc::new(CatalogCache::new(lasting)));
     }
 }
 
-/// What the catalog knows of a target, before any check.
+/// The target of a read, before any check.
 pub struct Lookup {
-    /// Only of the dataset that has the slug, where one was asked for.
+    /// `None` also if the dataset has another slug than the request.
     pub(crate) resolved: Option<Arc<Resolved>>,
     pub(crate) version: VersionSelector,
 }
@@ -150,7 +151,7 @@ impl Lookup {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
-    /// The dataset and the version, if the dataset is public or the user's; another's private one is as a missing one.
+    /// The dataset and the version, if the dataset is public or belongs to the user.
     pub fn visible_to(&self, user: Option<&User>) -> Option<(&Dataset, Option<&Version>)> {
         let Resolved { dataset, version } = self.resolved.as_deref()?;
         let owned = user.is_some_and(|user| user.id == dataset.owner);

@@ -6,8 +6,8 @@
 //!    are old enough by the store's clock. The catalog's tables must confirm its indexes, because a damaged index can
 //!    lack rows of its table. Checks of candidates are batched, because each reads an entire table.
 //! 3. If the store is a directory, so are files that killed writers began, which listings of the store do not contain.
-//! 4. Shared Parquet exports in the store are removed when they were not fetched for long enough, or exceed
-//!    `cache.shared_export_bytes`, the least recently fetched first. Unnamed objects in their folder are removed as in 2.
+//! 4. Shared Parquet exports in the store are removed when they are old enough, or exceed `cache.shared_export_bytes`,
+//!    the oldest first. A node that is fetching one builds the rest of it.
 //! 5. Temporary files and exports of ended processes in this data directory are removed.
 //!
 //! A store without the catalog's identity ([`crate::maintenance::binding`]) is not swept.
@@ -21,16 +21,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::TryStreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
-use strata_catalog::{Catalog, CatalogError, ExportRoom};
-use strata_config::{Config, SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
+use strata_catalog::{Catalog, CatalogError};
+use strata_config::{Config, VERSIONS_FOLDER};
 use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
 use strata_store::store::Store;
 
+use crate::export_cache::surplus;
 use crate::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
 use crate::maintenance::{Maintenance, pages_of};
 
@@ -51,7 +52,7 @@ pub struct SweptFile {
 pub enum SweepReason {
     Unreferenced,
     Unnamed,
-    /// An export that was not fetched for long enough, or that exceeds the quota.
+    /// An export that is old, or for which there is no space.
     Unused,
     Unfinished,
     /// A temporary directory of an ended process.
@@ -230,25 +231,11 @@ impl Sweep<'_> {
     }
 
     async fn shared_exports(&mut self) -> Result<(), SweepError> {
-        let room = ExportRoom::of_bytes(self.config.cache.shared_export_bytes);
-        loop {
-            let dropped = self.catalog.forget_unused_exports(self.older_than, room).await?;
-            if dropped.is_empty() {
-                break;
-            }
-            for export in dropped {
-                self.remove(&export.path, export.size_bytes, SweepReason::Unused).await;
-            }
-        }
-        let mut pages = pin!(pages_of(self.store, SHARED_EXPORTS_FOLDER, PAGE as usize));
-        while let Some(mut old) = pages.try_next().await? {
-            old.retain(|object| self.is_older(object.last_modified));
-            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
-            // An export that a damaged index loses is created again.
-            let named = self.catalog.shared_exports_named(&paths).await?;
-            for object in old.iter().filter(|object| !named.contains(object.location.as_ref())) {
-                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed).await;
-            }
+        let room_bytes = self.config.cache.shared_export_bytes;
+        let age = TimeDelta::from_std(self.older_than).unwrap_or(TimeDelta::MAX);
+        let since = self.catalog.now().checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC);
+        for object in surplus(self.store, room_bytes, since).await? {
+            self.remove(object.location.as_ref(), object.size, SweepReason::Unused).await;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! How many requests a client may make: who counts as one client, in which bucket, and what counting answers.
+//! Limits the number of requests of a client in a minute.
 //!
-//! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] with others in
-//! Redis. One download of an export in ranges counts once: [`downloads`].
+//! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] in Redis
+//! together with other processes. The download of an export in ranges counts once ([`downloads`]).
 //!
 //! [`MemoryRateLimiter`]: crate::MemoryRateLimiter
 //! [`SharedRateLimiter`]: crate::SharedRateLimiter
@@ -19,10 +19,10 @@ pub(crate) use strata_limits::Client;
 /// How long a window lasts, from its first counted request.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// What a client's requests are counted in. The buckets know nothing of each other.
+/// The group of requests that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bucket {
-    /// Requests to private datasets with an `Authorization`, right or wrong.
+    /// Requests for private datasets with an `Authorization`, valid or not.
     Private,
     Public,
 }
@@ -51,7 +51,7 @@ impl From<&Limits> for RateLimits {
     }
 }
 
-/// Where a client stands after a request was counted.
+/// The window of a client after a request was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
     pub limit: u64,
@@ -61,7 +61,7 @@ pub struct RateLimitStatus {
     pub decision: RateLimitDecision,
 }
 
-/// Whether a request that was counted may go on.
+/// Whether a counted request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateLimitDecision {
     Within,
@@ -71,7 +71,7 @@ pub enum RateLimitDecision {
     },
 }
 
-/// Which export: equal where its bytes are.
+/// An export. Exports with the same ID have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportId(pub [u8; 16]);
 
@@ -82,25 +82,25 @@ pub struct ExportPart {
     pub bytes: u64,
 }
 
-/// Counts requests. An implementation that asks others decides itself what holds when they do not answer.
+/// Counts requests. An implementation that depends on a server decides what to do if that does not respond.
 #[async_trait]
 pub trait RateLimiter: Send + Sync + 'static {
     /// Counts one request; `None` when the bucket's limit is switched off.
     async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
 
-    /// Where a client stands; counts nothing. Without a window, as if one began now.
+    /// The window of a client, or a new one. Counts nothing.
     async fn status(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
 
-    /// Whether a client has begun any downloads that may go on. Only a hint.
+    /// Whether a client has begun downloads. Only a hint.
     async fn has_downloads(&self, client: Client) -> bool;
 
-    /// Notes that a request for an export was counted and is answered; `sent_bytes` of it, `None` with all of it.
+    /// Records a counted request for an export. The response has `sent_bytes` of it; `None` means all of it.
     async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>);
 
-    /// Whether a range belongs to a counted download, so that it is free. Takes it from what that has left.
+    /// Whether a range is free because it belongs to a counted download, whose remaining bytes and ranges it reduces.
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool;
 
-    /// Whether other processes count with this one at the moment.
+    /// Whether the counts are shared with other processes at the moment.
     fn is_shared(&self) -> bool {
         false
     }
@@ -134,23 +134,5 @@ impl Clock for SystemClock {
         // A clock before 1970 is not worth an error: nothing but `Reset` shows it.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Moment { elapsed: self.started.elapsed(), unix }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use super::*;
-
-    #[test]
-    fn one_ipv4_address_or_one_ipv6_network_is_one_client() {
-        let client = |text: &str| Client::from(text.parse::<IpAddr>().expect(text));
-        assert_eq!(client("192.0.2.1"), client("::ffff:192.0.2.1"));
-        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
-        assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-        assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
-        // Not a mapped address: the deprecated compatible form is a network like any other.
-        assert_ne!(client("::192.0.2.1"), client("192.0.2.1"));
     }
 }

@@ -1,22 +1,22 @@
-//! Parquet exports that are made before they are asked for: those that were asked for often, when another version
-//! takes the place of the one they are of.
+//! Builds popular Parquet exports in advance, when another version becomes active or latest.
 //!
-//! 1. Reads that count tell which exports they ask for as `active` or `latest` ([`AskedExports`]).
-//! 2. A loop looks now and then what `active` and `latest` are, and at once after a change that this process made.
-//!    Changes of other processes show so, too: a version that was published, pinned or activated, an alternate.
-//! 3. Where an export that is asked for often is another one now, it is made, one after the other, for who asked for it
-//!    last: within that holder's shares of the cache, of memory and of permits. Each once, whatever comes of it.
+//! 1. Counted reads record which exports of `active` or `latest` they request ([`AskedExports`]).
+//! 2. A loop resolves `active` and `latest` periodically, and at once after a change by this process. So it also finds
+//!    changes by other processes: a version that was published, pinned or activated, and an alternate.
+//! 3. If a popular export has become another one, the loop builds it, one after the other, for the principal that
+//!    requested it last: within the shares of that principal in the cache, in memory and in permits.
 //!
-//! It never stands in anybody's way. It runs on the threads of the lowest priority. It begins only where nobody waits
-//! for a permit, most of the memory of queries is free, and the disk has twice its reserve, and gives way as soon as
-//! somebody waits or memory or disk is short: it then stops, leaves nothing behind, and is tried again later. A client
-//! that asks meanwhile finds the making going on, and keeps it going.
+//! For example, clients request `/api/7/x/active/?format=parquet` every morning. When a refresh publishes v13, the
+//! export of v13 is built before the first of them arrives.
 //!
-//! The loop also looks at the disk: where something else has filled it, exports that nobody reads are dropped.
+//! A job never delays other work. It runs on the threads of the lowest priority. It starts only if no request waits for
+//! a permit, most of the memory of queries is free, and the disk has twice its reserve. It stops without a trace as
+//! soon as a request waits, or memory or disk is short, and is tried again later. If a client requests the export
+//! meanwhile, the job continues.
 //!
-//! What is asked for is known in the memory of this process alone, and begins anew with each.
+//! The loop also checks the disk, and evicts exports without readers if something else has filled it.
 //!
-//! `service::exports_ahead` protects it.
+//! The list of popular exports is in the memory of this process only. `service::exports_ahead` fails without it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,25 +28,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::capacity::Capacity;
 use crate::export_cache::popularity::{AskedExport, AskedExports};
-use crate::export_cache::{ExportState, MadeAhead};
+use crate::export_cache::{ExportState, PrewarmOutcome};
 use crate::lookup::Admitted;
 use crate::read::Reads;
 use crate::{CacheKey, Principal};
 
-/// How often it looks for changes of other processes.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the loop checks for changes by other processes.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between two looks, however much changes.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Between two checks, regardless of how much changes.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a making looks whether it is in anybody's way.
-const GIVE_WAY: Duration = Duration::from_millis(50);
+/// How often a job checks whether other work waits.
+const YIELD_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How much of the memory of queries may be taken when a making begins, and while it runs, its own included.
+/// How much of the memory of queries can be in use when a job starts.
 const BEFORE_PERCENT: u64 = 25;
+
+/// How much of the memory of queries can be in use while a job runs, including its own.
 const MEANWHILE_PERCENT: u64 = 75;
 
-/// Bytes of a query string whose export is remembered: those that tools and people write are far shorter.
+/// Maximum length of a query string whose export is remembered. People and tools write much shorter ones.
 const QUERY_BYTES: usize = 2 << 10;
 
 pub struct ExportsAhead {
@@ -55,7 +57,7 @@ pub struct ExportsAhead {
 }
 
 impl ExportsAhead {
-    /// Notes that an export was asked for, by a query string of so many bytes.
+    /// Records the request of an export by a query string of `query_bytes`.
     pub fn asked(&self, version: VersionSelector, admitted: &Admitted, request: &ReadRequest, query_bytes: usize) {
         let moves = matches!(version, VersionSelector::Active | VersionSelector::Latest);
         if !moves || !self.asked.is_wanted() || query_bytes > QUERY_BYTES {
@@ -72,16 +74,16 @@ impl ExportsAhead {
             loop {
                 self.reads.exports.disk().keep();
                 self.make_all().await;
-                tokio::time::sleep(PAUSE).await;
-                // A change, or time.
-                let _ = tokio::time::timeout(LOOK, self.reads.lookups.next_change()).await;
+                tokio::time::sleep(MIN_POLL_INTERVAL).await;
+                // A change by this process, or the end of the interval.
+                let _ = tokio::time::timeout(POLL_INTERVAL, self.reads.lookups.next_change()).await;
             }
         };
-        // Dropped, a making under way stops.
+        // A running job stops when it is dropped.
         stop.run_until_cancelled(look).await;
     }
 
-    /// Makes those that are other exports than they were, one after the other.
+    /// Builds the popular exports that have become other ones, one after the other.
     pub(crate) async fn make_all(&self) {
         for export in self.asked.often(Instant::now()) {
             let Some(admitted) = self.now(&export).await else { continue };
@@ -89,7 +91,7 @@ impl ExportsAhead {
             if key == export.key {
                 continue;
             }
-            // What was too large is most likely too large again, and would be tried in vain for each version.
+            // The export of the next version is probably too large, too.
             if self.reads.exports.state(export.key) == Some(ExportState::TooLarge) {
                 continue;
             }
@@ -99,20 +101,20 @@ impl ExportsAhead {
             }
             let capacity = self.reads.capacity.of(admitted.holder).in_background();
             let made = match self.is_in_the_way(&capacity, BEFORE_PERCENT) {
-                true => MadeAhead::GaveWay,
+                true => PrewarmOutcome::Yielded,
                 false => {
-                    let make = self.reads.export_source(&capacity, key, &admitted, &export.request);
-                    self.reads.exports.make_ahead(&capacity, key, make, self.give_way(&capacity)).await
+                    let source = self.reads.export_source(&capacity, key, &admitted, &export.request);
+                    self.reads.exports.prewarm(&capacity, key, source, self.give_way(&capacity)).await
                 }
             };
             let outcome = match &made {
-                MadeAhead::Made => "made",
-                MadeAhead::NoRoom => "no_room",
-                MadeAhead::GaveWay => "gave_way",
-                // Others have what it needs.
-                MadeAhead::Failed(error) if error.is_of_a_share() => "gave_way",
-                MadeAhead::Failed(error) => {
-                    // Who asks for it is told.
+                PrewarmOutcome::Built => "made",
+                PrewarmOutcome::NoSpace => "no_room",
+                PrewarmOutcome::Yielded => "gave_way",
+                // Others use what it needs.
+                PrewarmOutcome::Failed(error) if error.is_of_a_share() => "gave_way",
+                PrewarmOutcome::Failed(error) => {
+                    // A client that requests it gets the error.
                     tracing::debug!(%error, dataset_id = export.dataset.get(), "failed to build export in advance");
                     "failed"
                 }
@@ -126,10 +128,10 @@ impl ExportsAhead {
         }
     }
 
-    /// What an export is of now; `None` where there is nothing that may be read, or the catalog does not answer.
+    /// The target of an export now; `None` if it cannot be read, or the catalog does not respond.
     async fn now(&self, export: &AskedExport) -> Option<Admitted> {
         let resolved = self.reads.lookups.resolve(export.dataset, export.version).await.ok()??;
-        // Its owner alone reads a dataset that is private by now.
+        // Only its owner can read a dataset that has become private.
         let holder =
             if resolved.dataset.is_private() { Principal::User(resolved.dataset.owner) } else { export.holder };
         if resolved.dataset.frozen {
@@ -140,14 +142,14 @@ impl ExportsAhead {
 
     async fn give_way(&self, capacity: &Capacity) {
         loop {
-            tokio::time::sleep(GIVE_WAY).await;
+            tokio::time::sleep(YIELD_INTERVAL).await;
             if self.is_in_the_way(capacity, MEANWHILE_PERCENT) {
                 return;
             }
         }
     }
 
-    /// Whether somebody waits, more than so much of the memory of queries is taken, in percent, or the disk fills.
+    /// Whether a request waits, more than `percent` of the memory of queries is in use, or the disk is short.
     fn is_in_the_way(&self, capacity: &Capacity, percent: u64) -> bool {
         let engine = &capacity.engine;
         let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;

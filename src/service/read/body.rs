@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use strata_config as config;
 use strata_encode::{self as encode, Encode};
 use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
@@ -23,7 +23,7 @@ use crate::admission::WHOLE_BYTES;
 use crate::admission::capacity::Capacity;
 use crate::lookup::error::ReadError;
 use crate::read::AnswerBody;
-use crate::read::source::{Source, in_order};
+use crate::read::source::{OrderedUnits, Source};
 use crate::read::stream::{EXPANSION, Paced};
 
 /// The columns of a table: those that the file lists if the response contains all entities, otherwise those of the
@@ -70,7 +70,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     let reader = source.documents.reader();
     let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
     let source = source.clone();
-    let mut parts = in_order(engine, units, move |unit| {
+    let mut parts = OrderedUnits::new(engine, units, move |unit| {
         let source = source.clone();
         async move {
             let mut found = ColumnsBuilder::new(limit);
@@ -88,7 +88,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
         }
     });
     let mut all = ColumnsBuilder::new(limit);
-    while let Some(part) = parts.try_next().await? {
+    while let Some(part) = parts.next(|running, _| running < engine.threads()).await? {
         all.merge(part)?;
     }
     Ok(all.finish())
@@ -96,7 +96,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
 
 /// Bytes of documents in the cache that are encoded at once, where the request is. Handing such a page to the threads
 /// of queries and back takes longer than encoding it.
-const AT_HAND_BYTES: u64 = 256 << 10;
+const RESIDENT_BYTES: u64 = 256 << 10;
 
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
 pub(crate) const WHOLE_BODY_BYTES: usize = 4 << 20;
@@ -119,8 +119,8 @@ impl TextBody {
         let mut units = self.source.documents.units();
         let unit = units.next();
         let (None, Some(room)) = (units.next(), capacity.admission.whole(document_bytes)) else { return Ok(None) };
-        let resident = match document_bytes <= AT_HAND_BYTES {
-            true => self.source.documents.at_hand(2 * AT_HAND_BYTES as usize, self.indented).await,
+        let resident = match document_bytes <= RESIDENT_BYTES {
+            true => self.source.documents.at_hand(2 * RESIDENT_BYTES as usize, self.indented).await,
             false => None,
         };
         let is_resident = resident.is_some();

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use futures::stream::TryStreamExt;
 use strata_encode::{ColumnType, Typing};
 use strata_format::profile::{PathRecord, StoredProfile};
 use strata_json::Columns;
@@ -17,7 +16,7 @@ use strata_query::Engine;
 use strata_types::path::Path;
 
 use crate::lookup::error::ReadError;
-use crate::read::source::{Source, in_order};
+use crate::read::source::{OrderedUnits, Source};
 
 pub(crate) async fn column_types(
     engine: &Engine,
@@ -30,8 +29,9 @@ pub(crate) async fn column_types(
         return Ok(types.finish());
     }
     let shared = source.clone();
-    let mut parts = in_order(engine, source.documents.units(), move |unit| {
-        let (source, mut part) = (shared.clone(), typing.begin());
+    let mut parts = OrderedUnits::new(engine, source.documents.units(), move |unit| {
+        let source = shared.clone();
+        let mut part = typing.begin();
         async move {
             let each = |entity: &[u8]| {
                 part.push(entity);
@@ -41,7 +41,7 @@ pub(crate) async fn column_types(
             Ok((part, next))
         }
     });
-    while let Some(part) = parts.try_next().await? {
+    while let Some(part) = parts.next(|running, _| running < engine.threads()).await? {
         types.merge(&part);
     }
     Ok(types.finish())
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_elements_fields_are_told() {
+    fn names_of_element_fields_are_recognized() {
         for name in ["a_0_b", "_1_", "a__12_b", "x.a_0_b.c"] {
             assert!(looks_indexed(name), "{name}");
         }

@@ -1,9 +1,12 @@
-//! Where an entity of a version is in its alternate.
+//! Finds an entity of a version in the alternate of the version.
 //!
-//! 1. The pieces of the alternate's list tell where entities are that stay in the version's file.
-//! 2. Of the others a few neighbours lie in the alternate's own file: those that were changed, and those that an edit
-//!    has moved because they lie between two changes. Entities that occur once on both sides, by their hashes, are in
-//!    place of each other. They narrow what may be in the place of the one that is looked for.
+//! 1. The extents of the alternate show the positions of entities that stay in the file of the version.
+//! 2. The others are in the file of the alternate, near each other: entities that were changed, and those that an edit
+//!    moved because they are between two changes. Entities whose hash occurs once on both sides correspond to each
+//!    other, and limit the candidates for the entity that is searched.
+//!
+//! For example, if entities b and d of `a b c d` were changed to x and y, hashes show that c stays c. So the entity
+//! between a and c is what b became.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,25 +19,25 @@ use strata_types::version::Version;
 use crate::lookup::error::ReadError;
 use crate::read::Reads;
 
-/// Entities whose hashes are compared, on each side. Where there are more, their numbers alone tell.
+/// Entities whose hashes are compared, on each side. If there are more, only their numbers are compared.
 const COMPARED: u64 = 4_096;
 
 type Hash = [u8; 32];
 
-/// What became of an entity of a version in its alternate.
+/// The fate of an entity of a version in the alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InAlternate {
     Kept(u64),
     Changed(u64),
     Removed,
-    /// It was changed or removed, and its neighbours were, too. What they became begins at this position.
+    /// It was changed or removed, and so were its neighbors. Their replacements begin at this position.
     Replaced(u64),
 }
 
 impl Reads {
-    /// What became of the entity at a position of a version in the version's alternate. `None` where nothing tells:
-    /// there is no alternate, it was saved as a whole, or the version has no such position. Opens the alternate, and
-    /// reads hashes of both where the entity does not stay in the version's file.
+    /// The fate of the entity at a position of a version in the version's alternate. `None` if it is unknown: there is
+    /// no alternate, it was saved as a whole, or the version has no such position. Opens the alternate, and reads
+    /// hashes of both if the entity does not stay in the version's file.
     pub async fn place_in_alternate(&self, version: &Version, position: u64) -> Result<Option<InAlternate>, ReadError> {
         let Some(alternate) = &version.alt else { return Ok(None) };
         let alternate = VersionReader::open_recorded(&self.store, alternate, &self.cache).await?;
@@ -73,7 +76,7 @@ async fn hashes(reader: &VersionReader, positions: Range<u64>) -> Result<Vec<Has
     Ok(hashes)
 }
 
-/// What became of the entity at `position`, where `list` has replaced `base`.
+/// The fate of the entity at `position`, if `list` has replaced `base`.
 fn narrowed(position: u64, mut base: Range<u64>, mut list: Range<u64>, old: &[Hash], new: &[Hash]) -> InAlternate {
     for (from, to) in pairs(&base, &list, old, new) {
         match from.cmp(&position) {
@@ -85,7 +88,7 @@ fn narrowed(position: u64, mut base: Range<u64>, mut list: Range<u64>, old: &[Ha
             }
         }
     }
-    // One that was taken away and added elsewhere leaves nothing between its neighbours.
+    // An entity that was moved elsewhere leaves nothing between its neighbors.
     match list.end.saturating_sub(list.start) {
         0 => InAlternate::Removed,
         rows if rows == base.end - base.start => InAlternate::Changed(list.start + position - base.start),
@@ -93,7 +96,7 @@ fn narrowed(position: u64, mut base: Range<u64>, mut list: Range<u64>, old: &[Ha
     }
 }
 
-/// The positions of entities that occur once on both sides, in the order of the first.
+/// The positions of entities that occur once on both sides, in the order of the first side.
 fn pairs(base: &Range<u64>, list: &Range<u64>, old: &[Hash], new: &[Hash]) -> Vec<(u64, u64)> {
     let once = |hashes: &[Hash], first: u64| {
         let mut places: HashMap<Hash, Option<u64>> = HashMap::new();
@@ -102,10 +105,11 @@ fn pairs(base: &Range<u64>, list: &Range<u64>, old: &[Hash], new: &[Hash]) -> Ve
         }
         places
     };
-    let (old_places, new_places) = (once(old, base.start), once(new, list.start));
+    let old_places = once(old, base.start);
+    let new_places = once(new, list.start);
     let pair = |(place, hash): (u64, &Hash)| {
-        let (_, new) = (old_places.get(hash).copied().flatten()?, new_places.get(hash).copied().flatten()?);
-        Some((place, new))
+        old_places.get(hash).copied().flatten()?;
+        Some((place, new_places.get(hash).copied().flatten()?))
     };
     (base.start..).zip(old).filter_map(pair).collect()
 }
@@ -115,10 +119,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_that_are_what_they_were_tell_which_one_was_changed() {
+    fn unchanged_neighbours_locate_changed_entity() {
         let hashes = |text: &str| text.bytes().map(|byte| [byte; 32]).collect::<Vec<Hash>>();
         let of = |old: &str, new: &str, position: u64| {
-            let (base, list) = (100..100 + old.len() as u64, 50..50 + new.len() as u64);
+            let base = 100..100 + old.len() as u64;
+            let list = 50..50 + new.len() as u64;
             narrowed(100 + position, base, list, &hashes(old), &hashes(new))
         };
         for (old, new, position, expected) in [

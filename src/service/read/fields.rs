@@ -1,10 +1,10 @@
-//! The fields that a request names and that it cannot find (docs/reference/query-semantics.md, Unknown fields).
+//! Finds the unknown fields of a request (docs/reference/query-semantics.md, Unknown fields).
 //!
-//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from all
-//! of them. Each path is decided by the first of these that can:
-//! 1. the shredded columns, which the footer lists: most paths of most requests, at no cost;
-//! 2. the paths of the profile, which are kept in the cache;
-//! 3. for `strict` alone, the documents: where the profile does not list all paths, or `denull` may have taken arrays.
+//! A path is unknown if no entity of the version has it, or if an earlier one of the steps 2 to 5 has removed it from
+//! all of them. The first of these sources that knows a path decides:
+//! 1. the indexed columns, which the footer lists: most paths of most requests, at no cost;
+//! 2. the paths of the profile, which are cached;
+//! 3. for `strict` only, the documents: if the profile does not list all paths, or `denull` may have removed arrays.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use strata_types::similar;
 use crate::admission::capacity::Capacity;
 use crate::read::Reads;
 use crate::read::body::within_time;
-use crate::{Admitted, ReadError, UnknownCause, UnknownField, Weight};
+use crate::{Admitted, Principal, ReadError, UnknownCause, UnknownField, Weight};
 
-/// Unknown fields of which a refusal tells what may have been meant: each is compared with all paths.
+/// Unknown fields for which an error names the nearest path. Each is compared with all paths.
 const EXPLAINED: usize = 3;
 
-/// The steps that may take a field away, by how many of them have run.
+/// The steps that can remove a field, in their order.
 const TAKERS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field"];
 
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +51,9 @@ struct Named {
 }
 
 impl Reads {
-    /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
-    /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
-    /// shredded columns. Waits for nobody: a hint is not worth it.
+    /// The unknown fields of a request, each once, in the order of the steps, but not those that only the documents can
+    /// tell. Reads at most the paths of the profile, and nothing if all paths have indexed columns. Waits for no permit
+    /// unless the request is strict.
     pub async fn unknown_fields(
         &self,
         admitted: &Admitted,
@@ -63,19 +63,17 @@ impl Reads {
         Ok(fields.map(|fields| fields.unknown).unwrap_or_default())
     }
 
-    /// As [`Reads::unknown_fields`], with the nearest paths that exist.
-    pub async fn explained_unknown_fields(
-        &self,
-        admitted: &Admitted,
-        request: &ReadRequest,
-    ) -> Result<Vec<UnknownField>, ReadError> {
-        match self.look_for_fields(admitted, request).await? {
-            Some(Fields { index, unknown, .. }) if !unknown.is_empty() => self.with_nearest(unknown, index).await,
-            _ => Ok(Vec::new()),
+    /// As [`Reads::unknown_fields`], with the nearest paths that exist. Empty if they cannot be found.
+    pub async fn explained_unknown_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Vec<UnknownField> {
+        match self.look_for_fields(admitted, request).await {
+            Ok(Some(Fields { index, unknown, .. })) if !unknown.is_empty() => {
+                self.with_nearest(unknown, index).await.unwrap_or_default()
+            }
+            Ok(_) | Err(_) => Vec::new(),
         }
     }
 
-    /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
+    /// Refuses a request with unknown fields. Reads all documents if no other source knows a path.
     pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
         let fields = self.look_for_fields(admitted, request).await?;
         let Some(Fields { reader, index, mut unknown, undecided }) = fields else { return Ok(()) };
@@ -95,7 +93,7 @@ impl Reads {
         index: Option<Arc<PathIndex>>,
     ) -> Result<Vec<UnknownField>, ReadError> {
         let explaining = self.capacity.engine.spawn(async move {
-            // The paths have no order of their own: of several that are as near, the first by name.
+            // The index has no order. Of several nearest paths, the first by name is named.
             let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
             known.sort_unstable();
             for field in unknown.iter_mut().take(EXPLAINED) {
@@ -109,7 +107,7 @@ impl Reads {
         explaining.await.map_err(|_| ReadError::from(StorageError::Worker))
     }
 
-    /// What shredded columns and profile tell; `None` where all paths are there.
+    /// The unknown and undecided fields, according to indexed columns and profile; `None` if all fields exist.
     async fn look_for_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<Fields>, ReadError> {
         let named = named(request);
         if named.is_empty() || admitted.file.entity_count == 0 {
@@ -122,46 +120,25 @@ impl Reads {
         &self,
         admitted: &Admitted,
         request: &ReadRequest,
-        named: Vec<Named>,
+        mut named: Vec<Named>,
     ) -> Result<Option<Fields>, ReadError> {
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
-        let by_shredded = |named: &Named| fate(named, request, footer_knowledge(&reader, &named.path));
-        let fates: Vec<Fate> = named.iter().map(by_shredded).collect();
-        let mut fields = Fields { reader: reader.clone(), index: None, unknown: Vec::new(), undecided: Vec::new() };
-        if fates.iter().any(|fate| *fate != Fate::There) {
-            fields.index = match fields.reader.cached_paths().await {
-                Some(paths) => Some(paths),
-                None => {
-                    let admission = self.capacity.admission.of(admitted.holder);
-                    let permit = match request.strict {
-                        true => Some(admission.query(Weight::Light).await?),
-                        false => admission.try_query(Weight::Light),
-                    };
-                    match permit {
-                        Some(_permit) => match fields.reader.paths().await {
-                            // It has been reported. Footer and documents tell what `strict` has to know.
-                            Err(error) if error.is_damage() => None,
-                            read => Some(read?),
-                        },
-                        None => None,
-                    }
-                }
-            };
+        named.retain(|named| fate(named, request, footer_knowledge(&reader, &named.path)) != Fate::There);
+        if named.is_empty() {
+            return Ok(None);
         }
-        for (named, fate_by_footer) in named.into_iter().zip(fates) {
-            let fate = match &fields.index {
-                Some(index) if fate_by_footer != Fate::There => {
-                    let text = named.path.to_string();
-                    let knowledge = match index.get(&text) {
-                        Some(facts) => Knowledge::There(facts),
-                        None if index.is_complete() => Knowledge::Absent,
-                        None => footer_knowledge(&fields.reader, &named.path),
-                    };
-                    fate(&named, request, knowledge)
-                }
-                _ => fate_by_footer,
+        let index = self.path_index(&reader, admitted.holder, request.strict).await?;
+        let mut fields = Fields { reader, index, unknown: Vec::new(), undecided: Vec::new() };
+        for named in named {
+            let knowledge = match &fields.index {
+                None => footer_knowledge(&fields.reader, &named.path),
+                Some(index) => match index.get(&named.path.to_string()) {
+                    Some(facts) => Knowledge::There(facts),
+                    None if index.is_complete() => Knowledge::Absent,
+                    None => footer_knowledge(&fields.reader, &named.path),
+                },
             };
-            match fate {
+            match fate(&named, request, knowledge) {
                 Fate::There => {}
                 Fate::Undecided => fields.undecided.push(named),
                 Fate::Unknown(cause) => {
@@ -174,7 +151,30 @@ impl Reads {
         Ok((!fields.unknown.is_empty() || !fields.undecided.is_empty()).then_some(fields))
     }
 
-    /// Reads all documents for paths about which nothing else tells.
+    /// The paths of the profile if they are cached, or if a permit to read them is free or, if the caller `waits`, gets
+    /// free. `None` also if the profile is damaged, which its reader reports.
+    pub(super) async fn path_index(
+        &self,
+        reader: &VersionReader,
+        holder: Principal,
+        waits: bool,
+    ) -> Result<Option<Arc<PathIndex>>, ReadError> {
+        if let Some(paths) = reader.cached_paths().await {
+            return Ok(Some(paths));
+        }
+        let admission = self.capacity.admission.of(holder);
+        let permit = match waits {
+            true => Some(admission.query(Weight::Light).await?),
+            false => admission.try_query(Weight::Light),
+        };
+        let Some(_permit) = permit else { return Ok(None) };
+        match reader.paths().await {
+            Err(error) if error.is_damage() => Ok(None),
+            read => Ok(Some(read?)),
+        }
+    }
+
+    /// Reads all documents for paths that no other source knows.
     async fn search_documents(
         &self,
         capacity: &Capacity,
@@ -184,7 +184,8 @@ impl Reads {
     ) -> Result<Vec<UnknownField>, ReadError> {
         let weight = Weight::of(reader.layout().document_bytes, &self.config.query);
         let _permit = capacity.admission.query(weight).await?;
-        let (reader, reshapes) = (reader.clone(), reshapes(request));
+        let reader = reader.clone();
+        let reshapes = reshapes(request);
         let searching = capacity.engine.with_priority(weight.priority()).spawn(async move {
             let mut search = Search::new(reshapes, undecided);
             for row_group in 0..reader.row_groups().len() {
@@ -214,7 +215,7 @@ struct Fields {
 fn footer_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
     let layout = reader.layout();
     match layout.shredded(path.keys()) {
-        // The columns of an edited list are those of its base, whose entities may be gone.
+        // An edited file has the columns of its base, whose entities may have been removed.
         Some(_) if layout.edit.is_none() => Knowledge::There(PathFacts::default()),
         _ => Knowledge::Nothing,
     }
@@ -235,7 +236,7 @@ fn steps_before(parameter: &str) -> usize {
 }
 
 impl UnknownField {
-    /// Whether the field is unknown where this parameter names it. What one step has taken, no later one gives back.
+    /// Whether the field is unknown to this parameter. No step restores a field that an earlier one has removed.
     pub fn is_unknown_to(&self, parameter: &str) -> bool {
         steps_before(parameter) >= steps_before(self.parameter)
     }
@@ -259,7 +260,7 @@ fn fate(named: &Named, request: &ReadRequest, knowledge: Knowledge) -> Fate {
             None => is_decided = false,
         }
     }
-    // Gone for certain; a strict request is told the first step that took it, which may have been one before.
+    // The field is removed. The error of a strict request names the first step that did so, perhaps an earlier one.
     let taken_by_now = |taker: usize, is_first: bool| match is_first || !request.strict {
         true => taken(taker),
         false => Fate::Undecided,
@@ -269,7 +270,7 @@ fn fate(named: &Named, request: &ReadRequest, knowledge: Knowledge) -> Fate {
         if !request.keep.iter().any(|kept| kept.keys().starts_with(keys)) {
             return taken_by_now(2, is_decided);
         }
-        // Above a kept one: scalars are gone, objects and arrays stay.
+        // A parent of a retained path: scalars are removed, objects and arrays stay.
         match (facts.has_object, facts.has_array) {
             (Some(true), _) => {}
             (_, Some(true)) if !request.denull => {}
@@ -283,9 +284,9 @@ fn fate(named: &Named, request: &ReadRequest, knowledge: Knowledge) -> Fate {
     if is_decided { Fate::There } else { Fate::Undecided }
 }
 
-/// What is left of entities after none, one, … all of [`TAKERS`].
+/// The projections after none, one, … all of [`TAKERS`].
 fn reshapes(request: &ReadRequest) -> [Reshape; 5] {
-    let (source, denull) = (request.include_source, request.denull);
+    let ReadRequest { include_source: source, denull, .. } = *request;
     let reshape = |source, denull, keep: &[Path], drop: &[Path]| Reshape::new(source, denull, keep.into(), drop.into());
     [
         reshape(true, false, &[], &[]),
@@ -296,20 +297,20 @@ fn reshapes(request: &ReadRequest) -> [Reshape; 5] {
     ]
 }
 
-/// Searches paths in documents after each of the steps. Walks a document once for each step at most.
+/// Searches paths in documents after each of the steps. Scans a document at most once for each step.
 struct Search {
     reshapes: [Reshape; 5],
-    /// Each path, with how many steps it has survived in some entity; `None` where no entity has it.
+    /// Each path, with the number of steps after which an entity still has it; `None` if no entity has it.
     sought: Vec<(Named, Option<usize>)>,
     tree: PathTree,
-    /// By node of the tree, the paths that end there, by their numbers.
+    /// For each node of the tree, the numbers of the paths that end there.
     at: Vec<Vec<usize>>,
     scratch: ReshapeScratch,
 }
 
 impl Search {
     fn new(reshapes: [Reshape; 5], mut undecided: Vec<Named>) -> Search {
-        // After equal steps, a path that is named twice has one fate.
+        // A path that is named twice after the same steps has one result.
         let mut seen = HashSet::new();
         undecided.retain(|named| seen.insert((named.path.clone(), named.steps)));
         let (tree, ends) = PathTree::of(undecided.iter().map(|named| &named.path));
@@ -340,7 +341,7 @@ impl Search {
                     has_more |= *survived < Some(named.steps);
                 }
             });
-            // Later steps add no path.
+            // No later step adds a path.
             if !has_more {
                 break;
             }
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_tells_the_step() {
+    fn search_names_the_step() {
         let request = ReadRequest {
             include_source: false,
             denull: true,
@@ -426,14 +427,17 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_decides_as_the_documents_do_or_not_at_all() {
-        let (index, names) = (index(), "_source,a,a.b,a.c,n,e,l,m,o,deep,deep.x,both,both.y,nope,a.nope");
+    fn profile_decides_as_documents_do() {
+        let index = index();
+        let names = "_source,a,a.b,a.c,n,e,l,m,o,deep,deep.x,both,both.y,nope,a.nope";
         let lists = ["", "a", "a.b", "a.b,n,e", "deep.x,both.y,l", "o,m,_source", "a.nope", "l.x,e.x,m.x,both.x,o.x"];
         let mut undecided = 0;
         for keep in lists {
             for drop in lists {
                 for (include_source, denull) in [(true, false), (false, false), (true, true), (false, true)] {
-                    let (keep, drop, dedup_key) = (paths(keep), paths(drop), paths(names));
+                    let keep = paths(keep);
+                    let drop = paths(drop);
+                    let dedup_key = paths(names);
                     let strict = drop.len() % 2 == 0;
                     let request =
                         ReadRequest { include_source, denull, keep, drop, dedup_key, strict, ..ReadRequest::default() };

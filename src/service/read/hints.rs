@@ -1,11 +1,11 @@
-//! What is said of the conditions of a read that were perhaps meant otherwise, in `explain`, by the tool `read` and on
-//! pages:
+//! Hints about the conditions of a read that may have another meaning than the client expects. `explain`, the tool
+//! `read` and pages show them for:
 //!
-//! - filters whose value looks like a comparison, where nothing is found;
-//! - filters that find nothing in a version whatever their value, which `strict` does not refuse, because their fields
-//!   exist: those of a path that ends in objects alone (docs/reference/filters.md, filter), and range filters that
-//!   compare with a type that no value at their path has (docs/reference/filters.md, Range filters);
-//! - a sort by a path, by objects, or by texts that look like numbers.
+//! - filters that find nothing, and whose value looks like a comparison;
+//! - filters that find nothing in a version regardless of their value, but that `strict` accepts because their fields
+//!   exist: filters for a path that ends in objects (docs/reference/filters.md, filter), and range filters that compare
+//!   with a type that no value at their path has (docs/reference/filters.md, Range filters);
+//! - a sort by a nested path, by objects, or by strings that look like numbers.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use strata_json::{NumericValue, RangeLimit};
 use strata_types::path::Path;
 use strata_types::request::{PathValue, RangeBound, ReadRequest};
 
+use crate::Admitted;
 use crate::read::Reads;
-use crate::{Admitted, ReadError, Weight};
 
-/// Hints in an answer. A request may have a thousand range filters.
+/// Maximum number of hints about filters. A request can have a thousand range filters.
 const HINTS: usize = 10;
 
 /// Characters of a limit that a hint shows.
@@ -32,14 +32,14 @@ pub(crate) struct Comparable {
     pub booleans: bool,
     /// Whether the texts look like numbers of several lengths.
     pub numerals: bool,
-    /// Whether arrays or objects stand there, which no sort orders by, nor by what is in them.
+    /// Whether there are arrays or objects, which no sort orders by.
     pub nested: bool,
-    /// Where objects stand there and nothing that can be compared, the shortest path below that holds it.
+    /// The shortest path below that contains comparable values, if there are only objects.
     pub below: Option<String>,
 }
 
 impl Comparable {
-    /// Without the path below it, for which all paths are looked through.
+    /// Without `below`, which requires a scan of all paths.
     pub(crate) fn from_facts(facts: PathFacts) -> Option<Comparable> {
         let texts = facts.has_string?;
         Some(Comparable {
@@ -52,22 +52,22 @@ impl Comparable {
         })
     }
 
-    /// Whether no filter but one for nulls finds anything there, because objects or arrays of them stand there alone.
+    /// Whether only a filter for nulls can find anything, because there are only objects or arrays of them.
     pub(crate) fn is_nested_alone(&self) -> bool {
         self.nested && !(self.numbers || self.texts || self.booleans)
     }
 }
 
-/// Of paths below one, the shortest, and of those the first by name.
+/// The shortest path below `path`, and the first by name of several.
 fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
     let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
 
-/// What to do with texts that are meant as numbers.
+/// Advice about strings that should be numbers.
 const TYPED: &str = "If the source is csv or tsv, import it again with `infer_types` to get numbers.";
 
-/// What is said of a filter that finds nothing, because its path does not hold what it compares with.
+/// A hint about a filter that finds nothing, because no value at its path has the type that it compares with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterHint {
     pub parameter: &'static str,
@@ -84,12 +84,12 @@ impl Display for FilterHint {
     }
 }
 
-/// A sentence for a sort by a path, which is perhaps this one.
+/// A hint about a sort by a nested path.
 pub fn deep_sort_hint(nearest: impl Display) -> String {
     format!("`sort` requires a top-level field, but {nearest} is a nested path.")
 }
 
-/// A sentence for a sort by objects, or by texts that look like numbers; `None` where it sorts by neither.
+/// A hint about a sort by objects, or by strings that look like numbers.
 fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
     let sort = request.sort.as_ref()?;
     let field = Path::from_keys([sort.field.as_str()]).ok()?;
@@ -108,9 +108,7 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>)
     })
 }
 
-/// A sentence for each filter that looks like a comparison, of a read that finds nothing, for each filter whose path
-/// does not hold what it compares with, and one for a sort that does not do what was perhaps meant. `types` tells what
-/// a path holds, and nothing of one that it does not know.
+/// All hints about the conditions of a read. `types` returns the types at a path if they are known.
 pub(crate) fn of_conditions(
     request: &ReadRequest,
     finds_nothing: bool,
@@ -126,15 +124,16 @@ fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
     let named = signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)));
     let (parameter, rest) = named?;
     let rest = if parameter == "filter" { rest.trim_start_matches('=') } else { rest };
-    let (shown, rest) = (shorten(value), shorten(rest.trim_start()));
+    let shown = shorten(value);
+    let rest = shorten(rest.trim_start());
     Some(format!("`filter={path}:{shown}` finds only the string `{shown}`. Did you mean `{parameter}={path}:{rest}`?"))
 }
 
-/// What is said of each filter whose path does not hold what it compares with.
+/// Hints about filters that compare with a type that no value at their path has.
 fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<FilterHint> {
     let values = [("filter", &request.filters), ("filter_contains", &request.filters_contain)];
     let values = values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |one| (parameter, one)));
-    // Before anything is looked up: there may be a thousand of these, of which nothing is said.
+    // Before their types are looked up, because there may be a thousand of these.
     let values = values.filter(|(parameter, filter)| !may_find_nulls(parameter, filter));
     let values = values.filter_map(|(parameter, filter)| nested_hint(parameter, filter, &types(&filter.path)?));
     let ranges = RangeBound::ALL.into_iter().flat_map(|bound| {
@@ -166,7 +165,7 @@ fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -
     })
 }
 
-/// Whether a filter may find nulls, which may stand beside objects: only one of whole values finds them.
+/// Whether a filter can find nulls, which can occur next to objects.
 fn may_find_nulls(parameter: &str, filter: &PathValue) -> bool {
     parameter == "filter" && filter.value.eq_ignore_ascii_case("null")
 }
@@ -206,12 +205,12 @@ fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> 
     Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
 }
 
-/// The number that a limit perhaps means which is none: quoted, between blanks, with a plus or a decimal comma.
+/// The number that a limit may mean that is quoted, or has spaces, a plus sign or a decimal comma.
 fn number_meant(value: &str) -> Option<String> {
     let bare = value.trim().trim_matches('"').trim();
     let bare = bare.strip_prefix('+').unwrap_or(bare);
     let number = match bare.split_once(',') {
-        // It may as well separate thousands.
+        // The comma may separate thousands.
         Some((_, decimals)) if decimals.len() == 3 => return None,
         Some((whole, decimals)) => format!("{whole}.{decimals}"),
         None => bare.to_owned(),
@@ -227,46 +226,36 @@ fn shorten(value: &str) -> String {
 }
 
 impl Reads {
-    /// What is to be said of the conditions of a read that finds nothing. Nothing of types where the profile does not
-    /// tell them. Reads the paths of the profile for filters and sorts. Waits for nobody: a hint is not worth it.
-    pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
-        let paths = self.paths_for_types(admitted, request).await?;
-        Ok(of_conditions(request, true, |path| comparable(paths.as_deref()?, path)))
+    /// Hints about the conditions of a read that finds nothing. For filters and sorts, this reads the paths of the
+    /// profile, but waits for no permit. Without them, there are no hints about types.
+    pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Vec<String> {
+        let paths = self.paths_for_types(admitted, request).await;
+        of_conditions(request, true, |path| comparable(paths.as_deref()?, path))
     }
 
-    /// What is to be said of the filters of a read, whatever it finds. As [`Reads::hints`] otherwise.
-    pub async fn filter_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<FilterHint>, ReadError> {
-        let paths = self.paths_for_types(admitted, request).await?;
-        Ok(filters(request, |path| comparable(paths.as_deref()?, path)))
+    /// Like [`Reads::hints`], about the filters of a read, regardless of what it finds.
+    pub async fn filter_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Vec<FilterHint> {
+        let paths = self.paths_for_types(admitted, request).await;
+        filters(request, |path| comparable(paths.as_deref()?, path))
     }
 
-    /// What is to be said of the sort of a read by a field that is there. As [`Reads::hints`] otherwise.
-    pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<String>, ReadError> {
-        let paths = self.paths_for_types(admitted, request).await?;
-        Ok(sort_hint(request, |path| comparable(paths.as_deref()?, path)))
+    /// Like [`Reads::hints`], about the sort of a read by a field that exists.
+    pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Option<String> {
+        let paths = self.paths_for_types(admitted, request).await;
+        sort_hint(request, |path| comparable(paths.as_deref()?, path))
     }
 
-    /// The paths of the profile if the read has filters or a sort, and they are cached or a permit is free.
-    async fn paths_for_types(
-        &self,
-        admitted: &Admitted,
-        request: &ReadRequest,
-    ) -> Result<Option<Arc<PathIndex>>, ReadError> {
+    /// The paths of the profile if the read has filters or a sort.
+    async fn paths_for_types(&self, admitted: &Admitted, request: &ReadRequest) -> Option<Arc<PathIndex>> {
         if !asks_for_types(request) {
-            return Ok(None);
+            return None;
         }
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
-        if let Some(paths) = reader.cached_paths().await {
-            return Ok(Some(paths));
-        }
-        match self.capacity.admission.of(admitted.holder).try_query(Weight::Light) {
-            Some(_permit) => Ok(Some(reader.paths().await?)),
-            None => Ok(None),
-        }
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await.ok()?;
+        self.path_index(&reader, admitted.holder, false).await.ok()?
     }
 }
 
-/// Whether what is said of the conditions of a read depends on what their paths hold.
+/// Whether the hints about a read depend on the types at its paths.
 pub(crate) fn asks_for_types(request: &ReadRequest) -> bool {
     let ReadRequest { filters, filters_contain, ranges, sort, .. } = request;
     let has_filters = !filters.is_empty() || !filters_contain.is_empty() || ranges.iter().any(|of| !of.is_empty());
@@ -291,7 +280,7 @@ mod tests {
     use strata_types::request::Sort;
 
     #[test]
-    fn a_limit_of_the_other_type_is_named_with_what_to_write() {
+    fn limit_of_other_type_gets_a_hint() {
         let held = |numbers, texts| Comparable { numbers, texts, ..Comparable::default() };
         for (value, holds, words) in [
             ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares strings by code point.")),
@@ -319,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_look_like_numbers_are_told_and_lead_to_no_comparison_of_texts() {
+    fn numerals_get_a_hint_without_string_comparison() {
         let numerals = |_: &Path| Some(Comparable { texts: true, numerals: true, ..Comparable::default() });
         let path = Path::parse("a").expect("a path");
         let filter = PathValue { path: path.clone(), value: "60".to_owned() };
@@ -337,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_on_objects_are_told_with_a_path_below() {
+    fn condition_on_objects_gets_a_nested_path() {
         let paths = ["name.official", "name.a.b", "name.common", "names", "name"];
         assert_eq!(below("name", paths.into_iter()).as_deref(), Some("name.a.b"));
         assert_eq!(below("names", paths.into_iter()), None);
@@ -347,7 +336,8 @@ mod tests {
         let of = |value: &str, held: Comparable| {
             let filter = PathValue { path: path.clone(), value: value.to_owned() };
             let ranges = [vec![filter.clone()], vec![], vec![], vec![]];
-            let (filters, filters_contain) = (vec![filter.clone()], vec![filter]);
+            let filters = vec![filter.clone()];
+            let filters_contain = vec![filter];
             let sort = Some(Sort { field: "name".to_owned(), descending: false });
             let request = ReadRequest { filters, filters_contain, ranges, sort, ..ReadRequest::default() };
             of_conditions(&request, false, |_| Some(held.clone()))
@@ -369,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_looks_like_a_comparison_is_told_as_one() {
+    fn filter_like_a_comparison_gets_a_hint() {
         for (value, meant) in [
             (">5", Some("filter_gt=a:5")),
             (">= 5", Some("filter_gte=a:5")),

@@ -27,7 +27,7 @@ use strata_store::store::Store;
 use strata_types::request::ReadRequest;
 
 use crate::admission::capacity::Capacity;
-use crate::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};
+use crate::export_cache::{Consumer, Export, ExportBody, ExportSource, Exports, SharedExports, Totals};
 use crate::read::pipeline::ReadRun;
 use crate::read::responses::Responses;
 use crate::{Admitted, CacheKey, Lookups, ManageError, ReadError};
@@ -97,21 +97,25 @@ impl Reads {
         key: CacheKey,
         admitted: &Admitted,
         request: &Arc<ReadRequest>,
-    ) -> Make {
-        let (reads, own) = (self.clone(), capacity.clone());
-        let (owned, wanted) = (admitted.clone(), request.clone());
-        let make: Make = Arc::new(move |taker| {
-            let (reads, capacity) = (reads.clone(), own.clone());
-            let (admitted, request) = (owned.clone(), wanted.clone());
+    ) -> ExportSource {
+        let reads = self.clone();
+        let own_capacity = capacity.clone();
+        let own_admitted = admitted.clone();
+        let own_request = request.clone();
+        let source: ExportSource = Arc::new(move |consumer| {
+            let reads = reads.clone();
+            let capacity = own_capacity.clone();
+            let admitted = own_admitted.clone();
+            let request = own_request.clone();
             Box::pin(async move {
                 let Answer { total, matches, body, .. } =
-                    ReadRun::new(&reads, &capacity, &admitted, request, taker).run().await?;
-                Ok(Content::new(Totals { total, matches }, body.into_stream()))
+                    ReadRun::new(&reads, &capacity, &admitted, request, consumer).run().await?;
+                Ok(ExportBody::new(Totals { total, matches }, body.into_stream()))
             })
         });
         match &self.shared {
-            Some(shared) => shared.maker(capacity, key, &admitted.file, make),
-            None => make,
+            Some(shared) => shared.source(capacity, key, &admitted.file, source),
+            None => source,
         }
     }
 
@@ -122,17 +126,17 @@ impl Reads {
         admitted: &Admitted,
         request: Arc<ReadRequest>,
     ) -> Result<Answer, ReadError> {
-        let make = self.export_source(&capacity, key, admitted, &request);
+        let source = self.export_source(&capacity, key, admitted, &request);
         let content_type = request.format.content_type();
         let coding = ContentCoding::Identity;
-        Ok(match self.exports.get(&capacity, key, make.clone()).await? {
+        Ok(match self.exports.get(&capacity, key, source.clone()).await? {
             Some(export) => {
                 let Totals { total, matches } = export.totals;
                 Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) }
             }
             // The store may have room for what this server has none for.
             None => {
-                let Content { totals: Totals { total, matches }, chunks, .. } = make(Taker::Client).await?;
+                let ExportBody { totals: Totals { total, matches }, chunks, .. } = source(Consumer::Client).await?;
                 Answer { total, matches, content_type, coding, body: AnswerBody::Stream(chunks) }
             }
         })

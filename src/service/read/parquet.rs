@@ -1,23 +1,26 @@
-//! A Parquet answer: row groups made as fast as the machine can, and read as slowly as clients like.
+//! Builds Parquet responses.
 //!
-//! A row group has to be there as a whole before its first byte, so a body holds one while it is made. It is not held
-//! for a reader's sake:
+//! Problem: a row group must be complete before its first byte can be sent, and takes tens of MiB of memory. A slow
+//! reader must not hold that memory. So each row group passes these steps, and the next one begins after the last step:
 //!
-//! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and
-//!    given back when the row group is encoded.
-//! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
-//! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is
-//!    built; then the work stops until the reader has taken one, and keeps no memory meanwhile. Where the disk has only
-//!    its reserve left, it waits in memory that is accounted as that of other bodies.
+//! 1. **Reserve.** The body reserves the memory of a row group, from [`Admission::parquet`] and from the memory of
+//!    queries.
+//! 2. **Collect.** Tasks turn units of entities into batches of cells, until the row group is full.
+//! 3. **Encode.** A few tasks encode the columns, on the threads of long work if the response is long.
+//! 4. **Write.** The encoded row group is written to disk, where it waits for its reader. If the disk has only its
+//!    reserve left, the row group waits in memory that is charged like that of other bodies.
 //!
-//! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
-//! while the cells of the next one are found.
+//! While one row group waits on disk, the next one is built and written. Then the work stops and releases its memory
+//! until the reader takes the one that waits. A reader who stops after the first bytes therefore holds at most three
+//! row groups on disk, and no memory: the one that it reads, and two that follow.
+//!
+//! The export cache is no slow reader, so its row groups are not written to disk here. It takes one while the cells of
+//! the next one are collected.
 //!
 //! [`Admission::parquet`]: crate::admission::Admission::parquet
 
-use std::collections::VecDeque;
 use std::mem;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -25,50 +28,52 @@ use std::time::Duration;
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use strata_encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
+use strata_encode::{Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
 use strata_json::Columns;
-use strata_query::fetch::documents::Unit;
 use strata_query::{Engine, QueryError};
 use strata_runtime::metrics::metrics;
 use strata_runtime::priority::{Priority, SHORT_BYTES};
 use strata_store::shortage::Shortage;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::admission::capacity::Capacity;
 use crate::admission::{Permit, WHOLE_BYTES, accounted};
-use crate::export_cache::Taker;
+use crate::export_cache::Consumer;
 use crate::lookup::error::ReadError;
 use crate::read::AnswerBody;
-use crate::read::source::{Source, sent_by_task};
+use crate::read::source::{OrderedUnits, Source, sent_by_task};
 
-/// Bytes of cells of a part, besides those of its last entity; and the memory of one, which grows by doubling.
-const PART_BYTES: usize = 1 << 20;
-const PART_MEMORY: usize = 2 * PART_BYTES;
+/// Bytes of cells in a batch, without those of its last entity.
+const BATCH_BYTES: usize = 1 << 20;
 
-/// Columns that are encoded at once, if there are so many threads: each takes memory of its own. One more part is made
-/// at once, because the first is waited for.
+/// The memory of a batch, which grows by doubling.
+const BATCH_MEMORY: usize = 2 * BATCH_BYTES;
+
+/// Columns that are encoded at the same time, if there are enough threads: each of them needs memory.
 const ENCODERS: usize = 4;
 
-/// Most rows of a row group of typed columns. Analysis tools work on row groups in parallel, and leave them out by
-/// their minimum and maximum: many enough for the one, few enough for the other.
+/// Maximum number of rows in a row group of typed columns. Analysis tools read row groups in parallel, and skip them by
+/// their minimum and maximum. This number is a compromise between the two.
 const TYPED_ROWS: u64 = 1 << 16;
 
-/// Bytes that the service takes at once, and how many times as many lie ahead of it.
+/// Bytes of a chunk for the service.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// Chunks that are ready for the service before it takes them.
 const CHUNKS_AHEAD: usize = 64;
 
-/// Between two tries to get memory.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between two attempts to reserve memory.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Between two tries to write what the disk had no room for, when they have failed for a while.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Between two attempts to write to a full disk, after several of them.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a body that has begun leaves memory to others. Then it takes it anyway: those who wait for each other would
-/// wait for ever, and a body that is cut was made for nothing. Permits bound how many do so.
+/// How long a body that has begun leaves memory to others. Then it takes the memory anyway, because bodies that wait
+/// for each other would wait forever, and the work for a truncated body is lost. Permits limit how many do so.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The memory of a body while it makes a row group. It is given back before the permit: who gets that takes memory.
+/// The memory of a body while it builds a row group. It is released before the permit, because the next body that gets
+/// the permit reserves memory.
 struct Held {
     _memory: MemoryReservation,
     _permit: Permit,
@@ -97,7 +102,7 @@ impl Memory {
     /// None begins while one that has begun waits for memory.
     async fn first(&self) -> Result<(Held, MemoryReservation), ReadError> {
         self.check(self.footer_bytes)?;
-        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
+        let Capacity { engine, admission, .. } = &self.capacity;
         let mut patience = admission.parquet_wait();
         loop {
             let permit = admission.parquet(self.size_bytes as u64).await?;
@@ -113,8 +118,8 @@ impl Memory {
             }
             // Who cannot go on keeps nobody waiting who can.
             drop(permit);
-            tokio::time::sleep(PAUSE).await;
-            patience = patience.saturating_sub(PAUSE);
+            tokio::time::sleep(RETRY_DELAY).await;
+            patience = patience.saturating_sub(RETRY_DELAY);
         }
     }
 
@@ -127,8 +132,9 @@ impl Memory {
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Held {
-        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
-        let (mut patience, mut waits) = (GRACE, None);
+        let Capacity { engine, admission, .. } = &self.capacity;
+        let mut patience = GRACE;
+        let mut waits = None;
         loop {
             let permit = admission.parquet_again(self.size_bytes as u64).await;
             let memory = match engine.reserve("parquet body", self.size_bytes) {
@@ -137,8 +143,8 @@ impl Memory {
                 Err(_) => {
                     drop(permit);
                     waits.get_or_insert_with(|| admission.waits_for_memory());
-                    tokio::time::sleep(PAUSE).await;
-                    patience = patience.saturating_sub(PAUSE);
+                    tokio::time::sleep(RETRY_DELAY).await;
+                    patience = patience.saturating_sub(RETRY_DELAY);
                     continue;
                 }
             };
@@ -163,7 +169,7 @@ impl Workspace {
     }
 }
 
-/// Encoded bytes on their way to their taker.
+/// Encoded bytes on their way to their consumer.
 type Piece = BoxStream<'static, Result<Bytes, ReadError>>;
 
 fn in_memory(bytes: Bytes) -> Piece {
@@ -176,16 +182,16 @@ pub(crate) async fn body(
     source: Arc<Source>,
     columns: Arc<Columns>,
     types: Option<Arc<[ColumnType]>>,
-    taker: Taker,
+    consumer: Consumer,
 ) -> Result<AnswerBody, ReadError> {
     let long = source.document_bytes() > SHORT_BYTES;
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
     let engine = capacity.engine.clone();
     // Whatever memory there is: the same bytes are made everywhere, for everybody.
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
-    // One part waits to be taken.
+    // One batch waits for the writer.
     let needed_bytes =
-        |encoders| ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + PART_MEMORY * (encoders + 2);
+        |encoders| ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + BATCH_MEMORY * (encoders + 2);
     // What others hold makes the share of each smaller: also their footers, which stay. More than one only where memory
     // is not short.
     let spare_bytes = engine.most_memory_bytes() / 2;
@@ -207,20 +213,25 @@ pub(crate) async fn body(
     let mut held = Some(held);
     let mut footer_taken = 0;
     let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new(), encoded: Bytes::new() };
-    let mut parts = Parts {
-        engine: engine.clone(),
-        units: source.documents.units(),
-        source,
-        batches,
-        making: VecDeque::new(),
-        most: encoders + 1,
-        batch_bytes: PART_BYTES,
-    };
+    let mut batches = OrderedUnits::new(&engine, source.documents.units(), move |unit| {
+        let source = source.clone();
+        let mut batch = batches.begin();
+        async move {
+            let each = |entity: &[u8]| {
+                batch.push(entity);
+                let is_full = batch.size_bytes() >= BATCH_BYTES;
+                if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let next = source.for_each(&unit, each).await?;
+            Ok((batch.finish(), next))
+        }
+    });
+    let mut batch_bytes = BATCH_BYTES;
     let capacity = memory.capacity.clone();
     let work = engine.clone();
-    let room = match taker {
-        Taker::Client => 1,
-        Taker::Service => CHUNKS_AHEAD,
+    let room = match consumer {
+        Consumer::Client => 1,
+        Consumer::Service => CHUNKS_AHEAD,
     };
     let pieces = sent_by_task(&engine, room, async move |pieces| {
         loop {
@@ -233,10 +244,18 @@ pub(crate) async fn body(
             };
             let mut over = false;
             while !writer.is_full() {
-                let Some(batch) = parts.next(writer.missing_bytes(), writer.missing_rows()).await? else {
+                // One more than is encoded at once, because the first is waited for. None beyond a full row group: it
+                // would wait as long as the reader.
+                let missing_bytes = writer.missing_bytes();
+                let missing_rows = writer.missing_rows() as u64;
+                let may_start = |running: usize, rows: u64| {
+                    running <= encoders && running * batch_bytes < missing_bytes && rows < missing_rows
+                };
+                let Some(batch) = batches.next(may_start).await? else {
                     over = true;
                     break;
                 };
+                batch_bytes = batch.size_bytes();
                 metrics().sent_rows.increment(batch.rows as u64);
                 writer.push(batch);
             }
@@ -246,7 +265,7 @@ pub(crate) async fn body(
             footer.grow(footer_taken.saturating_sub(footer.size()));
             // A row group waits for the service while the cells of the next one are found, no longer. Without room,
             // nobody is there.
-            if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
+            if consumer == Consumer::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
                 return Ok(());
             }
             // Encoded as well, it would be a copy more than memory was taken for.
@@ -262,21 +281,21 @@ pub(crate) async fn body(
             if over {
                 // With the last row group: of a file that comes in one piece, everyone knows the length.
                 let bytes = writer.finish().map_err(failed)?;
-                let piece = match taker {
-                    Taker::Service => in_memory(bytes),
-                    Taker::Client => {
+                let piece = match consumer {
+                    Consumer::Service => in_memory(bytes),
+                    Consumer::Client => {
                         let piece = placed(&capacity, &bytes).await?;
                         drop(bytes);
                         piece
                     }
                 };
-                drop((held, footer, parts, workspace));
+                drop((held, footer, batches, workspace));
                 // Whether the reader is there makes no difference any more.
                 let _ = pieces.send(piece).await;
                 return Ok(());
             }
             let mut bytes = writer.take().map_err(failed)?;
-            if taker == Taker::Service {
+            if consumer == Consumer::Service {
                 while !bytes.is_empty() {
                     let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
                     if pieces.send(in_memory(chunk)).await.is_err() {
@@ -316,61 +335,6 @@ fn typed_rows(source: &Source, row_group_bytes: usize) -> usize {
     usize::try_from(units * unit_rows).unwrap_or(usize::MAX)
 }
 
-/// Batches in order, a few built at once, but none beyond a full row group: it would wait as long as the reader.
-struct Parts<U> {
-    engine: Engine,
-    source: Arc<Source>,
-    batches: Batches,
-    units: U,
-    making: VecDeque<Part>,
-    most: usize,
-    batch_bytes: usize,
-}
-
-/// A part in the making: its places, and the batch with the place where it ended.
-struct Part {
-    places: Range<u64>,
-    task: AbortOnDropHandle<Result<(Batch, u64), ReadError>>,
-}
-
-impl<U: Iterator<Item = Unit>> Parts<U> {
-    /// The next batch for a row group that so many bytes and rows are missing from; `None` at the end.
-    async fn next(&mut self, missing_bytes: usize, missing_rows: usize) -> Result<Option<Batch>, ReadError> {
-        while self.making.len() < self.most
-            && self.making.len() * self.batch_bytes < missing_bytes
-            && self.making.iter().map(|part| part.places.end - part.places.start).sum::<u64>() < missing_rows as u64
-            && let Some(unit) = self.units.next()
-        {
-            let part = self.begin(unit);
-            self.making.push_back(part);
-        }
-        let Some(Part { places: Range { end, .. }, task }) = self.making.pop_front() else { return Ok(None) };
-        let (batch, next) = task.await.map_err(QueryError::from)??;
-        if next < end {
-            // Before what comes after it.
-            let rest = self.begin(Unit { places: next..end });
-            self.making.push_front(rest);
-        }
-        self.batch_bytes = batch.size_bytes();
-        Ok(Some(batch))
-    }
-
-    fn begin(&self, unit: Unit) -> Part {
-        let (source, mut batch) = (self.source.clone(), self.batches.begin());
-        let places = unit.places.clone();
-        let task = self.engine.spawn(async move {
-            let each = |entity: &[u8]| {
-                batch.push(entity);
-                let enough = batch.size_bytes() >= PART_BYTES;
-                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            let next = source.for_each(&unit, each).await?;
-            Ok((batch.finish(), next))
-        });
-        Part { places, task }
-    }
-}
-
 /// The columns of a row group, encoded by so many tasks, with what these have used before.
 async fn encoded(
     engine: &Engine,
@@ -379,10 +343,13 @@ async fn encoded(
     used: &mut Vec<ColumnEncoder>,
 ) -> Result<Vec<ColumnChunk>, ReadError> {
     let order: Arc<[usize]> = row_group.largest_first().into();
-    let (row_group, next) = (Arc::new(row_group), Arc::new(AtomicUsize::new(0)));
+    let row_group = Arc::new(row_group);
+    let next = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..encoders)
         .map(|_| {
-            let (row_group, order, next) = (row_group.clone(), order.clone(), next.clone());
+            let row_group = row_group.clone();
+            let order = order.clone();
+            let next = next.clone();
             let encoder = used.pop();
             engine.spawn(async move {
                 let mut encoder = encoder.map_or_else(ColumnEncoder::try_new, Ok)?;
@@ -411,14 +378,16 @@ async fn encoded(
 /// there is neither, readers give some back before long.
 async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> {
     let engine = &capacity.engine;
-    let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
+    let needed_bytes = bytes.len() as u64;
+    let limit_bytes = engine.most_spilled_bytes();
     if needed_bytes <= WHOLE_BYTES {
         return Ok(in_memory(bytes.clone()));
     }
     if needed_bytes > limit_bytes {
         return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
     }
-    let (mut patience, mut pause) = (engine.timeout(), PAUSE);
+    let mut patience = engine.timeout();
+    let mut delay = RETRY_DELAY;
     loop {
         let short = match engine.spill("parquet body", bytes).await {
             Ok(spilled) => {
@@ -434,10 +403,10 @@ async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> 
             Err(_) if patience.is_zero() => return Err(short.into()),
             Err(_) => {}
         }
-        tokio::time::sleep(pause).await;
-        patience = patience.saturating_sub(pause);
+        tokio::time::sleep(delay).await;
+        patience = patience.saturating_sub(delay);
         // Each attempt may write the bytes before it finds the disk full.
-        pause = (2 * pause).min(LONGEST_PAUSE);
+        delay = (2 * delay).min(MAX_RETRY_DELAY);
     }
 }
 
@@ -470,12 +439,12 @@ mod tests {
 
     /// An export whose making stopped for want of room in the cache was cut: what had been made held its memory still.
     #[tokio::test]
-    async fn the_first_row_group_waits_for_memory_that_is_given_back() {
+    async fn first_row_group_waits_for_released_memory() {
         for (wait_s, is_there) in [(600, true), (0, false)] {
             let memory = memory(wait_s);
             let stopped = memory.first().await.expect("room");
             let let_go = async {
-                tokio::time::sleep(2 * PAUSE).await;
+                tokio::time::sleep(2 * RETRY_DELAY).await;
                 drop(stopped);
             };
             let (held, ()) = tokio::join!(memory.first(), let_go);
@@ -484,11 +453,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn none_begins_while_one_that_has_begun_waits_for_memory() {
+    async fn body_that_waits_for_memory_comes_first() {
         let memory = memory(600);
         let waits = memory.capacity.admission.waits_for_memory();
         let mut begins = Box::pin(memory.first());
-        assert!(tokio::time::timeout(4 * PAUSE, &mut begins).await.is_err());
+        assert!(tokio::time::timeout(4 * RETRY_DELAY, &mut begins).await.is_err());
         drop(waits);
         let (_, footer) = begins.await.expect("room");
         assert_eq!(footer.size(), FOOTER_BYTES);
@@ -496,7 +465,7 @@ mod tests {
 
     /// Those that have begun may wait for each other.
     #[tokio::test]
-    async fn one_that_has_begun_goes_on_whatever_others_hold() {
+    async fn begun_body_continues_without_free_memory() {
         let memory = memory(600);
         let engine = &memory.capacity.engine;
         let others = engine.reserve("others", MEMORY_BYTES - 1).expect("room");

@@ -60,7 +60,7 @@ use strata_types::version::VersionSelector;
 
 use crate::admission::Permit;
 use crate::admission::capacity::Capacity;
-use crate::export_cache::Taker;
+use crate::export_cache::Consumer;
 use crate::read::body::{self, TextBody, within_time};
 use crate::read::column_types::column_types;
 use crate::read::observer::{Observer, StageName};
@@ -158,7 +158,9 @@ impl Reads {
             }
             return match key {
                 Some(key) => Box::pin(self.export(capacity(), key, admitted, request.clone())).await,
-                None => Box::pin(ReadRun::new(self, &capacity(), admitted, request.clone(), Taker::Client).run()).await,
+                None => {
+                    Box::pin(ReadRun::new(self, &capacity(), admitted, request.clone(), Consumer::Client).run()).await
+                }
             };
         }
         let run = || {
@@ -167,7 +169,7 @@ impl Reads {
             let admitted = admitted.clone();
             let request = request.clone();
             async move {
-                let answer = ReadRun::new(&reads, &capacity, &admitted, request, Taker::Client).run().await?;
+                let answer = ReadRun::new(&reads, &capacity, &admitted, request, Consumer::Client).run().await?;
                 compress(&capacity, answer, coding).await
             }
             .boxed()
@@ -186,7 +188,7 @@ impl Reads {
         request: Arc<ReadRequest>,
     ) -> Result<(Answer, Vec<u64>), ReadError> {
         let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, request, Taker::Client);
+        let mut run = ReadRun::new(self, &capacity, admitted, request, Consumer::Client);
         let plan = run.plan().await?;
         let selected = run.execute(plan).await?;
         let positions = selected.positions();
@@ -198,7 +200,7 @@ impl Reads {
     pub async fn positions(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<u64>, ReadError> {
         let request = Arc::new(ReadRequest { total: false, ..request.clone() });
         let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, request, Taker::Client);
+        let mut run = ReadRun::new(self, &capacity, admitted, request, Consumer::Client);
         let plan = run.plan().await?;
         Ok(run.execute(plan).await?.positions())
     }
@@ -216,7 +218,7 @@ impl Reads {
             return Ok(Weight::Light);
         }
         let capacity = self.capacity.of(admitted.holder);
-        Ok(ReadRun::new(self, &capacity, admitted, matching.request, Taker::Client).plan().await?.weight)
+        Ok(ReadRun::new(self, &capacity, admitted, matching.request, Consumer::Client).plan().await?.weight)
     }
 
     /// For each end of a range, the number of entities that have a number greater than or equal to it at the path, as
@@ -232,7 +234,7 @@ impl Reads {
         let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
         request.ranges[RangeBound::GreaterOrEqual as usize].extend(conditions);
         let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, Arc::new(request), Taker::Client);
+        let mut run = ReadRun::new(self, &capacity, admitted, Arc::new(request), Consumer::Client);
         let ReadPlan { reader, weight, .. } = run.plan().await?;
         let _permit = capacity.admission.query(weight).await?;
         Ok(capacity.engine_for(weight).numbers_not_below(reader, path.clone(), ends).await?)
@@ -246,7 +248,7 @@ pub(crate) struct ReadRun<'a> {
     capacity: &'a Capacity,
     admitted: &'a Admitted,
     request: Arc<ReadRequest>,
-    taker: Taker,
+    consumer: Consumer,
     /// Set by explanations only.
     pub(crate) observer: Option<&'a mut Observer>,
 }
@@ -300,9 +302,9 @@ impl<'a> ReadRun<'a> {
         capacity: &'a Capacity,
         admitted: &'a Admitted,
         request: Arc<ReadRequest>,
-        taker: Taker,
+        consumer: Consumer,
     ) -> ReadRun<'a> {
-        ReadRun { reads, capacity, admitted, request, taker, observer: None }
+        ReadRun { reads, capacity, admitted, request, consumer, observer: None }
     }
 
     /// Steps 2 to 4.
@@ -428,8 +430,8 @@ impl<'a> ReadRun<'a> {
                 drop(permit);
                 // The schema of thousands of columns takes milliseconds.
                 let capacity = self.capacity.clone();
-                let taker = self.taker;
-                let body = async move { parquet::body(&capacity, source, columns, types, taker).await };
+                let consumer = self.consumer;
+                let body = async move { parquet::body(&capacity, source, columns, types, consumer).await };
                 engine.spawn(body).await.map_err(QueryError::from)??
             }
         };

@@ -317,7 +317,9 @@ mod tests {
 
         async fn get(&self, responses: &Responses, number: usize, coding: ContentCoding) -> Result<Answer, ReadError> {
             let make = || {
-                let (made, permits, answer) = (self.made.clone(), self.permits.clone(), self.answer.clone());
+                let made = self.made.clone();
+                let permits = self.permits.clone();
+                let answer = self.answer.clone();
                 async move {
                     made.fetch_add(1, Ordering::SeqCst);
                     // So that others come meanwhile.
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_compressed_answers_are_made_once_for_each_coding() {
+    async fn small_compressed_response_is_built_once() {
         let responses = Responses::new(1 << 20);
         let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
         for _ in 0..3 {
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plain_answers_are_kept_when_they_are_tiny_or_are_asked_for_again() {
+    async fn plain_page_is_cached_at_second_request() {
         let responses = Responses::new(1 << 20);
         let sizes = [(LEAST_COMPRESSED_BYTES - 1, 1), (LEAST_COMPRESSED_BYTES, 2), (60_000, 2), (PAGE_BYTES + 1, 4)];
         for (bytes, made) in sizes {
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_requests_in_flight_run_once_even_where_nothing_is_kept() {
+    async fn equal_requests_in_flight_run_once() {
         let responses = Responses::new(0);
         let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
         let answers = join_all((0..20).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_leaves_breaks_nobody_elses_answer() {
+    async fn leaving_caller_breaks_no_other_response() {
         let responses = Responses::new(1 << 20);
         let mut maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
         maker.permits = Arc::new(Semaphore::new(0));
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_goes_to_all_who_wait_and_is_not_kept() {
+    async fn error_goes_to_all_callers_and_is_not_cached() {
         let responses = Responses::new(1 << 20);
         let fails = Arc::new(Mutex::new(true));
         let failing = fails.clone();
@@ -417,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_each_callers_own_and_nobody_waits_for_them_twice() {
+    async fn each_caller_has_its_own_stream() {
         let responses = Responses::new(1 << 20);
         let mut maker = Maker::new(|| Ok(streamed()));
         let answers = join_all((0..4).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
@@ -436,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cache_is_bounded_in_bytes() {
+    async fn cache_size_is_limited() {
         let responses = Responses::new(100_000);
         let maker = Maker::new(|| Ok(whole(9_000, ContentCoding::Zstd)));
         for number in 0..100 {

@@ -1,7 +1,7 @@
 //! The entities of an answer, fetched and reshaped unit by unit; and the tasks that work on them.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use futures::stream::{self, BoxStream, StreamExt};
 use strata_json::Columns;
@@ -10,6 +10,7 @@ use strata_query::fetch::reshape::{Reshape, ReshapeScratch};
 use strata_query::fetch::selection::Positions;
 use strata_query::{Engine, QueryError};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::lookup::error::ReadError;
 
@@ -76,30 +77,58 @@ impl Source {
     }
 }
 
-/// Runs work for every unit on the engine's threads, as many at once, and gives what it gives in order. Work that says
-/// that it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
-pub(crate) fn in_order<T: Send + 'static, W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static>(
-    engine: &Engine,
-    units: impl Iterator<Item = Unit> + Send + 'static,
-    work: impl Fn(Unit) -> W + Send + 'static,
-) -> BoxStream<'static, Result<T, ReadError>> {
-    let (threads, engine) = (engine.threads(), engine.clone());
-    let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
-    let state = (units, VecDeque::with_capacity(threads), begin);
-    let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {
-        while working.len() < threads
-            && let Some(unit) = units.next()
+/// Work for units, by tasks on the engine's threads. The results come in the order of the units.
+///
+/// Work can end before its unit does, and returns the place where it ended. The rest is then a unit again, before the
+/// units that follow.
+pub(crate) struct OrderedUnits<U, F, T> {
+    engine: Engine,
+    units: U,
+    work: F,
+    running: VecDeque<UnitTask<T>>,
+}
+
+struct UnitTask<T> {
+    places: Range<u64>,
+    task: AbortOnDropHandle<Result<(T, u64), ReadError>>,
+}
+
+impl<U, F, W, T> OrderedUnits<U, F, T>
+where
+    U: Iterator<Item = Unit>,
+    F: FnMut(Unit) -> W,
+    W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
+    T: Send + 'static,
+{
+    pub(crate) fn new(engine: &Engine, units: U, work: F) -> Self {
+        OrderedUnits { engine: engine.clone(), units, work, running: VecDeque::new() }
+    }
+
+    /// The result of the next unit; `None` at the end. Starts tasks as long as `may_start` permits it, which gets the
+    /// number of tasks that run and the number of their entities.
+    pub(crate) async fn next(&mut self, may_start: impl Fn(usize, u64) -> bool) -> Result<Option<T>, ReadError> {
+        let entities = |running: &VecDeque<UnitTask<T>>| -> u64 {
+            running.iter().map(|task| task.places.end - task.places.start).sum()
+        };
+        while may_start(self.running.len(), entities(&self.running))
+            && let Some(unit) = self.units.next()
         {
-            working.push_back(begin(unit));
+            let task = self.start(unit);
+            self.running.push_back(task);
         }
-        let Some((end, task)) = working.pop_front() else { return Ok::<_, ReadError>(None) };
-        let (given, next) = task.await.map_err(QueryError::from)??;
-        if next < end {
-            working.push_front(begin(Unit { places: next..end }));
+        let Some(UnitTask { places, task }) = self.running.pop_front() else { return Ok(None) };
+        let (result, next) = task.await.map_err(QueryError::from)??;
+        if next < places.end {
+            let rest = self.start(Unit { places: next..places.end });
+            self.running.push_front(rest);
         }
-        Ok(Some((given, (units, working, begin))))
-    });
-    given.boxed()
+        Ok(Some(result))
+    }
+
+    fn start(&mut self, unit: Unit) -> UnitTask<T> {
+        let places = unit.places.clone();
+        UnitTask { places, task: self.engine.spawn((self.work)(unit)) }
+    }
 }
 
 /// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it

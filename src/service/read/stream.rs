@@ -1,16 +1,15 @@
-//! A streamed body: the units of a selection, encoded in order at the pace of their reader.
+//! Streams a body: encodes the units of a selection, in order, at the pace of the reader.
 //!
-//! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of
-//!   them are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
-//! - Without room a unit is small, and made only when the one before is taken.
-//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), for which it has a permit
-//!   ([`Admission::unit`]): an entity is written as a whole, which may take long, and neither units of others nor pages
-//!   wait behind it.
-//! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
-//! - A reader that left a unit lying for a while starts anew.
-//! - The beginning of a body goes first; what comes after it gives way to the beginnings of others.
+//! - The first unit is small, so that the body begins early. While the reader waits for bytes, units grow, and more of
+//!   them are encoded at the same time, as long as there is space for bytes ahead of readers ([`Admission::ahead`]).
+//! - Without space, a unit is small, and is encoded only after the reader has taken the previous one.
+//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), with a permit ([`Admission::unit`]). An entity
+//!   is written as a whole, which can take long, and no other unit or page must wait for it.
+//! - A unit ends early when its bytes fill its space. The rest becomes a unit again.
+//! - If the reader did not take a complete unit for a while, units are small again.
+//! - Later units of a body have a lower priority than the first units of others.
 //!
-//! Dropping the stream stops the work and gives everything back.
+//! Dropping the stream stops the work and releases everything.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,26 +28,26 @@ use crate::admission::capacity::Capacity;
 use crate::admission::{Permit, StreamPermit};
 use crate::lookup::error::ReadError;
 
-/// Documents of a unit that needs no room, in bytes.
+/// Bytes of the documents in a unit that needs no space ahead of its reader.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
+/// Estimated bytes of an encoded unit for each byte of its documents: pretty JSON has 1.4, XML more.
 pub(crate) const EXPANSION: u64 = 2;
 
-/// Most entities of a unit, however small.
-const MOST_ENTITIES: u64 = 8_192;
+/// Maximum number of entities in a unit, regardless of their size.
+const MAX_ENTITIES: u64 = 8_192;
 
-/// A unit that lay for longer was made for a slow reader.
-const LEFT_LYING: Duration = Duration::from_secs(1);
+/// A reader that takes a complete unit later than this is slow.
+const SLOW_READER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Paced<F> {
     pub capacity: Capacity,
-    /// The body's place among all, until it ends.
+    /// The permit of the body, until it ends.
     pub place: StreamPermit,
     pub selected: u64,
     pub mean_bytes: u64,
-    /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after
-    /// the last one, too. Called for all units in order, and again for what is left of one.
+    /// Encodes the entities of a unit until it ends, or they have at least the given number of bytes. Also returns the
+    /// place after the last one. Called for all units in order, and again for the rest of a unit.
     pub encode: F,
 }
 
@@ -62,7 +61,7 @@ struct Making {
 struct Made {
     encoded: Encoded,
     at: Instant,
-    /// One entity may be much larger than what there was room for. It may wait long, with many others.
+    /// For an entity that is much larger than the space of the unit, and may wait for the reader for long.
     memory: Option<MemoryReservation>,
 }
 
@@ -73,10 +72,10 @@ struct State<F> {
     paced: Paced<F>,
     next: u64,
     making: VecDeque<Making>,
-    /// Bytes of documents that the next unit should have.
+    /// Bytes of the documents in the next unit.
     unit_bytes: u64,
     window: usize,
-    /// Bytes for each entity: of its document, or of what the last unit became if that was more.
+    /// Mean bytes of a document, or of an entity in the last unit if those are more.
     entity_bytes: u64,
 }
 
@@ -103,7 +102,7 @@ where
     F: FnMut(Unit, u64) -> W + Send + 'static,
     W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
-    /// The next unit, which is counted as held until it is sent.
+    /// The next unit, which is charged until it is sent.
     async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
         self.begin();
         let Some(Making { places, room, task }) = self.making.pop_front() else { return Ok(None) };
@@ -111,12 +110,13 @@ where
         let Made { encoded: (bytes, next), at, memory } = task.await.map_err(QueryError::from)??;
         let rows = next - places.start;
         if next < places.end {
-            // Its entities are larger than the mean, or have grown: the rest comes before what is made meanwhile.
+            // Its entities are larger than the mean. The rest comes before the units that are encoded already.
             self.make(next..places.end, true);
         } else if !ready {
             self.grow();
-        } else if at.elapsed() > LEFT_LYING {
-            (self.unit_bytes, self.window) = (SMALL_BYTES, 1);
+        } else if at.elapsed() > SLOW_READER {
+            self.unit_bytes = SMALL_BYTES;
+            self.window = 1;
         }
         self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
         metrics().sent_rows.increment(rows);
@@ -133,8 +133,8 @@ where
         }
     }
 
-    /// Begins the first unit of these places; of some that come `first`, all of them, in a unit of its own. Returns the
-    /// place after it; `None` when there is no room and something is being made already.
+    /// Starts the first unit of these places, or one unit of all of them if they come `first`. Returns the place after
+    /// it; `None` if there is no space, and another unit is being encoded.
     fn make(&mut self, places: Range<u64>, first: bool) -> Option<u64> {
         let end = |size_bytes| if first { places.end } else { self.end(&places, size_bytes) };
         let bytes = |end: u64| (end - places.start).saturating_mul(self.entity_bytes * EXPANSION);
@@ -149,13 +149,14 @@ where
             most_bytes = SMALL_BYTES * EXPANSION;
         }
         let unit = Unit { places: places.start..until };
-        // Before any byte is sent, there is still an answer that says why.
+        // Before the first byte, the response can still be an error.
         let is_first = places.start == 0;
         let work = (self.paced.encode)(unit.clone(), most_bytes);
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
-        let (capacity, long) = (self.paced.capacity.clone(), sent_bytes > SHORT_BYTES);
-        let capacity = if long { capacity.at(Priority::Long) } else { capacity };
-        // The place covers one unit.
+        let capacity = &self.paced.capacity;
+        let long = sent_bytes > SHORT_BYTES;
+        let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
+        // The permit of the body covers one unit.
         let of_place = if self.making.is_empty() { self.paced.place.unit_bytes() } else { 0 };
         let charged_bytes = most_bytes.max(of_place);
         let task = capacity.engine.clone().spawn(async move {
@@ -163,13 +164,13 @@ where
                 true => capacity.admission.unit().await?,
                 false => capacity.admission.unit_again(long).await,
             };
-            // Abandoned work keeps its permit until it has stopped.
+            // Abandoned work holds its permit until it has stopped.
             let work = async move {
                 let _permit = permit;
                 work.await
             };
             let mut encoded = capacity.engine.spawn_apart(work).await??;
-            // It grew by doubling. What is held until a reader takes it should be what is accounted.
+            // The buffer grew by doubling, but only the bytes are charged until the reader takes them.
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();
             }
@@ -185,13 +186,13 @@ where
         Some(until)
     }
 
-    /// The place after the first entities that are about so many bytes; at least one.
+    /// The place after the first entities that have about `size_bytes`; at least one.
     fn end(&self, places: &Range<u64>, size_bytes: u64) -> u64 {
-        let entities = (size_bytes / self.entity_bytes).clamp(1, MOST_ENTITIES);
+        let entities = (size_bytes / self.entity_bytes).clamp(1, MAX_ENTITIES);
         places.end.min(places.start + entities)
     }
 
-    /// The reader waits: larger units, then more at once, up to one more than there are threads.
+    /// The reader waits: first units become larger, then more of them run, up to one more than there are threads.
     fn grow(&mut self) {
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
@@ -248,7 +249,7 @@ mod tests {
 
     /// Units of one network that took minutes each occupied all threads of queries: those of others, and pages, waited.
     #[tokio::test]
-    async fn long_units_of_one_network_hold_up_neither_those_of_others_nor_pages() {
+    async fn long_units_of_one_network_delay_no_others() {
         const HANG: Duration = Duration::from_secs(60);
         let (engine, _directory) = engine();
         let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
@@ -295,7 +296,7 @@ mod tests {
 
     /// A client that left could begin any number of units: each gave its permit back before it had stopped.
     #[tokio::test]
-    async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
+    async fn abandoned_unit_keeps_permit_until_it_stops() {
         let (engine, _directory) = engine();
         let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
         let place = admission.stream_of_units(0).await.expect("a place");
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
+    async fn units_for_slow_reader_are_charged() {
         const LARGE_BYTES: usize = 6 << 20;
         let (engine, _directory) = engine();
         let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
@@ -338,9 +339,8 @@ mod tests {
                 Ok((vec![b'x'; bytes], unit.places.end))
             }
         };
-        let (selected, mean_bytes) = (1_000_000, 1 << 10);
         let capacity = Capacity::new(engine.clone(), admission, PrincipalHasher::new(None));
-        let paced = Paced { capacity, place, selected, mean_bytes, encode };
+        let paced = Paced { capacity, place, selected: 1_000_000, mean_bytes: 1 << 10, encode };
         let mut parts = paced.into_stream();
         for _ in 0..10 {
             parts.next().await.expect("a part").expect("a part");

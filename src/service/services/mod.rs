@@ -172,7 +172,7 @@ impl Services {
             capacity: capacity.clone(),
             responses: Responses::new(config.cache.response_bytes),
             exports,
-            shared: SharedExports::new(&config, catalog.clone(), store.clone()),
+            shared: SharedExports::new(&config, store.clone()),
         });
         let exports_ahead = ExportsAhead {
             asked: AskedExports::new(usize::try_from(config.cache.exports_ahead).unwrap_or(usize::MAX)),

@@ -113,7 +113,7 @@ async fn what_one_server_made_others_fetch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_are_asked_at_once_make_one() {
+async fn servers_that_are_asked_at_once_store_one_object() {
     let (server, one) = first().await;
     let (two, three) = (one.beside(|_| ()).await, one.beside(|_| ()).await);
     let (a, b, c) = tokio::join!(whole(&one), whole(&two), whole(&three));
@@ -143,25 +143,26 @@ async fn an_export_that_is_damaged_or_gone_is_made_and_no_wrong_byte_is_sent() {
     ];
     // A service that ends puts nothing into the store any more.
     let mut services = Vec::new();
+    let path = one_object(&server).await;
+    let stored = std::fs::read(&path).expect("read");
+    let is_stored = async || std::fs::read(&path).is_ok_and(|object| object == stored);
     for (number, damage) in damages.iter().enumerate() {
-        let path = one_object(&server).await;
-        let mut object = std::fs::read(&path).expect("read");
+        let mut object = stored.clone();
         damage(&mut object);
         std::fs::write(&path, object).expect("written");
         let other = one.beside(|_| ()).await;
         assert!(whole(&other).await.body == made.body, "{number}");
-        // It is forgotten, and the next server puts another one there.
-        eventually("the damaged one is removed", async || !path.exists()).await;
+        // It is removed, and this server or the next one puts another one there.
         let next = one.beside(|_| ()).await;
         assert!(whole(&next).await.body == made.body, "{number}");
-        services.push(next);
+        eventually("a sound one is there", is_stored).await;
+        services.extend([other, next]);
     }
-    let path = one_object(&server).await;
     std::fs::remove_file(&path).expect("removed");
     let next = one.beside(|_| ()).await;
     assert!(whole(&next).await.body == made.body);
+    eventually("another one is there", is_stored).await;
     // A store that refuses to take it costs nobody an answer.
-    eventually("another one is there", async || objects(&server).iter().any(|other| *other != path)).await;
     let other = "/api/1/noise/v1/?format=parquet&limit=19000";
     server.refuse(&["PUT", "POST"]);
     let (first, second) = (one.get(other).await, one.beside(|_| ()).await.get(other).await);
@@ -185,17 +186,18 @@ async fn exports_that_wait_for_a_store_that_stalls_are_made() {
     let (answer, number, others) = futures::future::select_all(asked).await;
     assert!(answer.status == 200 && answer.body == made[number].body);
     let rendering = two.get("/metrics").await;
-    assert_eq!(metrics::value(rendering.text(), "strata_shared_exports_total{outcome=\"busy\"}"), Some(1.0));
+    let busy = metrics::value(rendering.text(), "strata_shared_exports_total{outcome=\"busy\"}");
+    assert!(busy.is_some_and(|busy| busy >= 1.0), "{busy:?}");
     drop(others);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exports_that_nobody_fetches_are_swept() {
+async fn exports_that_are_old_are_swept() {
     let (server, one) = first().await;
     let made = whole(&one).await;
     let path = one_object(&server).await;
-    let unnamed = path.with_file_name("unnamed.parquet");
-    std::fs::write(&unnamed, "left by a server that was killed").expect("written");
+    let unknown = path.with_file_name("unknown.parquet");
+    std::fs::write(&unknown, "named by nothing").expect("written");
     let swept = async |older_than: Duration| {
         let mut files = Vec::new();
         one.services.maintenance.sweep(older_than, &mut |file| files.push(file.clone())).await.expect("swept");
@@ -203,14 +205,35 @@ async fn exports_that_nobody_fetches_are_swept() {
         shared.map(|file| (file.reason.name(), file.failure)).collect::<Vec<_>>()
     };
     assert_eq!(swept(Duration::from_secs(3_600)).await, []);
-    assert!(path.exists() && unnamed.exists());
+    assert!(path.exists() && unknown.exists());
     // Longer than a store's clock is coarse.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!(swept(Duration::from_secs(1)).await, [("unused", None), ("unnamed", None)]);
+    assert_eq!(swept(Duration::from_secs(1)).await, [("unused", None), ("unused", None)]);
     assert_eq!(objects(&server), Vec::<PathBuf>::new());
     // Who has it goes on serving it, and who has not makes it.
     assert!(whole(&one).await.body == made.body);
     assert!(whole(&one.beside(|_| ()).await).await.body == made.body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn oldest_export_is_removed_when_space_is_full() {
+    let (server, one) = first().await;
+    let bytes = whole(&one).await.body.len() as u64;
+    let oldest = one_object(&server).await;
+    // Longer than a store's clock is coarse.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let small = one.beside(|config| config.cache.shared_export_bytes = 4 * bytes + 4_000).await;
+    for stored in [2, 3, 4, 4] {
+        assert!(oldest.exists());
+        let path = format!("/api/1/noise/v1/?format=parquet&limit={}", 19_990 + objects(&server).len());
+        assert_eq!(small.get(&path).await.status, 200);
+        eventually("the export is in the store", async || objects(&server).len() == stored).await;
+    }
+    eventually("the oldest export is removed", async || !oldest.exists()).await;
+    // An export that would take more than a quarter is not shared.
+    let smaller = one.beside(|config| config.cache.shared_export_bytes = bytes).await;
+    assert_eq!(smaller.get("/api/1/noise/v1/?format=parquet&limit=19000").await.status, 200);
+    assert_eq!(objects(&server).len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,10 @@
-//! Counts of requests in Redis: those of all processes of a service together.
+//! Counts the requests of all processes of a service in Redis.
 //!
-//! Each count is one call of a script, by the server's clock. So processes whose clocks differ agree on when a window
-//! ends. The scripts decide as [`MemoryRateLimiter`] and `account::login_limits` do. When Redis does not answer in time
-//! ([`Redis`]), the process counts for itself, from nothing, until it does. What was counted in Redis stays there.
+//! Each count is one call of a script, which uses the clock of the server. So processes with different clocks agree on
+//! the end of a window. The scripts decide as [`MemoryRateLimiter`] and `account::login_limits` do. While Redis does
+//! not respond in time ([`Redis`]), the process counts for itself, from zero. The counts in Redis remain.
 //!
-//! Every key expires. Their number is not bounded here: Redis needs room for the clients of a minute, and a bound of
+//! Each key expires. Their number is not limited here: Redis needs memory for the clients of a minute, and a limit of
 //! its own (`maxmemory`).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,7 +16,7 @@ use redis::{RedisError, Script};
 use strata_cluster::redis::{NoAnswer, Redis, RedisOptions};
 use strata_config::RedisUrl;
 
-use crate::rate_limit::downloads::{DownloadCapacity, LASTING, max_of};
+use crate::rate_limit::downloads::{DOWNLOADS_OF_CLIENT, DURATION, max_of};
 use crate::rate_limit::memory::{MemoryRateLimiter, RateCapacity, whole_seconds};
 use crate::rate_limit::{
     Bucket, Client, ExportId, ExportPart, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
@@ -139,7 +139,7 @@ impl RateLimiter for SharedRateLimiter {
         let mut call = BEGIN_DOWNLOAD.prepare_invoke();
         call.key(self.key("downloads", client)).arg(field_of(bucket, export));
         call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
-        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
+        call.arg(DURATION.as_millis() as u64).arg(DOWNLOADS_OF_CLIENT).arg(self.now());
         if self.redis.call::<()>(&call).await.is_err() {
             self.alone.begin_download(client, bucket, export, sent_bytes).await;
         }

@@ -126,7 +126,6 @@ fn the_page_has_the_table_of_fixed_limits() {
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.
 const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
-    ("catalog/shared_exports.rs", "MAX_EXPORTS"),
     ("cli/logging.rs", "MAX_WAITING_LINES"),
     ("cluster/identity.rs", "MAX_BYTES"),
     ("diff/shared.rs", "MOST"),
@@ -172,10 +171,10 @@ const INTERNAL: &[(&str, &str)] = &[
     ("store/disk_cache/index.rs", "MAX_RANGES"),
     ("store/disk_cache/index.rs", "MAX_SEGMENTS"),
     ("format/keywords/postings.rs", "MAX_ROWS"),
-    ("service/export_cache/mod.rs", "MOST_FILES"),
+    ("service/export_cache/mod.rs", "MAX_FILES"),
     ("service/admission/bodies.rs", "MAX_SIZE_BODIES"),
     ("service/read/single_flight.rs", "MAX_ENTRIES"),
-    ("service/read/stream.rs", "MOST_ENTITIES"),
+    ("service/read/stream.rs", "MAX_ENTITIES"),
     ("ingest/compression.rs", "LAYERS_MAX"),
     ("ingest/fetch.rs", "VALIDATOR_BYTES_MAX"),
     ("ingest/parquet/footer.rs", "DEPTH_MAX"),
