@@ -202,9 +202,9 @@ async fn tools_and_explanations_take_as_many() {
 
 #[test]
 fn equal_keywords_are_searched_once() {
-    let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
+    let words = ["Äpfel", "a", "ÄPFEL", "b", "A", "a"].map(str::to_owned).to_vec();
     let reshape = Reshape::of(&ReadRequest::default());
     let predicate = Predicate::Keywords(Keywords::new(words, KeywordsMode::And, reshape));
-    assert_eq!(predicate.to_string(), "keywords=Straße,a,b (and)");
+    assert_eq!(predicate.to_string(), "keywords=Äpfel,a,b (and)");
     assert_eq!(predicate.searched().expect("words").0.len(), 3);
 }

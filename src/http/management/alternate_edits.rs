@@ -15,8 +15,9 @@ use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
 
-use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
+use super::fields::{ETAG_FIELD, ETAG_MEMBER};
+use super::records::PushAnswer;
 use super::{Caller, Fields, JsonResult, body, fields};
 use crate::AppState;
 use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};

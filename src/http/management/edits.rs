@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::json;
 use strata_catalog as catalog;
 use strata_ingest::EnvelopeFields;
-use strata_service::{AlternateError, AnswerBody, Services, alternate_etag};
+use strata_service::{AlternateError, AnswerBody, Services};
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
@@ -28,8 +28,8 @@ use utoipa::openapi::{AllOfBuilder, ArrayBuilder, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::caller::PULL_PATH;
-use super::fields::VERSION_NAME;
-use super::records::{VersionAnswer, VersionRecord, answers};
+use super::fields::{ETAG_FIELD, ETAG_MEMBER, VERSION_NAME};
+use super::records::{PushAnswer, VersionAnswer, VersionRecord, alt_entity_count, answers};
 use super::{Caller, DATASET_ID, Fields, JsonResult, alternate_edits, body, fields};
 use crate::AppState;
 use crate::body::streamed;
@@ -38,12 +38,6 @@ use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::error::{CallError, HttpError};
 
 pub(super) const ENDPOINTS: &[&Endpoint] = &[&SAVE, &DELETE, &alternate_edits::EDIT, &PULL, &PUSH];
-
-pub(super) const ETAG_MEMBER: &str = "etag";
-
-pub(super) const ETAG_FIELD: Field =
-    Field::required(ETAG_MEMBER, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
-        .about("The etag from the pull or from the previous change.");
 
 /// Whether the version has an alternate, to which positions of edits then refer.
 const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
@@ -318,26 +312,5 @@ answers! {
         /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
         /// entities of the version itself.
         alt_entity_count: u64,
-    }
-
-    /// The response after an alternate is pushed or edited.
-    pub(crate) PushAnswer {
-        /// The version.
-        version: VersionRecord,
-        /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
-        /// entities of the version itself.
-        alt_entity_count: u64,
-        /// The etag for the next push.
-        etag: String,
-    }
-}
-
-fn alt_entity_count(saved: &catalog::VersionRecord) -> u64 {
-    saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
-}
-
-impl From<&catalog::VersionRecord> for PushAnswer {
-    fn from(saved: &catalog::VersionRecord) -> Self {
-        PushAnswer::new(saved.into(), alt_entity_count(saved), alternate_etag(&saved.version))
     }
 }

@@ -26,6 +26,12 @@ pub(super) const ENTITIES: Field =
     Field::required("entities", FieldKind::Entities, || json!([{ "name": "Aruba", "area": 180 }]))
         .about("The entities, in order.");
 
+pub(super) const ETAG_MEMBER: &str = "etag";
+
+pub(super) const ETAG_FIELD: Field =
+    Field::required(ETAG_MEMBER, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
+        .about("The etag from the pull or from the previous change.");
+
 pub(super) fn source_formats() -> Vec<&'static str> {
     SourceFormat::ALL.map(SourceFormat::name).to_vec()
 }

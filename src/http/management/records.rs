@@ -5,7 +5,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use strata_catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
 use strata_ingest::net::without_credentials;
-use strata_service::OwnedDataset;
+use strata_service::{OwnedDataset, alternate_etag};
 use strata_types::index::IndexSettings;
 use strata_types::path::Path;
 use strata_types::scope::Scope;
@@ -261,5 +261,28 @@ impl From<&CatalogVersion> for VersionRecord {
 impl From<&CatalogVersion> for VersionAnswer {
     fn from(record: &CatalogVersion) -> Self {
         VersionAnswer::new(record.into())
+    }
+}
+
+answers! {
+    /// The response after an alternate is pushed or edited.
+    pub(crate) PushAnswer {
+        /// The version.
+        version: VersionRecord,
+        /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
+        /// entities of the version itself.
+        alt_entity_count: u64,
+        /// The etag for the next push.
+        etag: String,
+    }
+}
+
+pub(super) fn alt_entity_count(saved: &CatalogVersion) -> u64 {
+    saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
+}
+
+impl From<&CatalogVersion> for PushAnswer {
+    fn from(saved: &CatalogVersion) -> Self {
+        PushAnswer::new(saved.into(), alt_entity_count(saved), alternate_etag(&saved.version))
     }
 }

@@ -9,7 +9,7 @@ use strata_types::scope::Scope;
 
 use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
-use crate::management::{Fields, alternate_edits, edits};
+use crate::management::{Fields, alternate_edits, edits, records};
 
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 
@@ -113,7 +113,7 @@ pub(super) const PUSH_ALT_VERSION: Tool = Tool {
 #[derive(Serialize)]
 struct Changed {
     #[serde(flatten)]
-    answer: edits::PushAnswer,
+    answer: records::PushAnswer,
     next: &'static str,
 }
 
@@ -147,6 +147,6 @@ fn body(caller: &Caller) -> Bytes {
     caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"))
 }
 
-fn changed(answer: edits::PushAnswer) -> ToolResult {
+fn changed(answer: records::PushAnswer) -> ToolResult {
     tool::record(&Changed { answer, next: NEXT }, BYTES, INSTEAD)
 }

@@ -6,13 +6,14 @@
 //! of the protocol, as JSON-RPC errors with a text. After that, an error of a tool is its result, with the text of the
 //! same call over HTTP.
 //!
-//! To add a tool, write its function, its line in `tool::TOOLS`, and its row in docs/guides/ai-agents.md.
+//! To add a tool, write its function, its line in `registry::TOOLS`, and its row in docs/guides/ai-agents.md.
 
 mod datasets;
 mod edits;
 mod inspect;
 mod message;
 mod read;
+mod registry;
 mod schemas;
 mod server;
 mod tool;
@@ -48,7 +49,7 @@ use super::management::body;
 use crate::AppState;
 use message::Message;
 
-pub use tool::names;
+pub use registry::names;
 
 pub(super) const PATH: &str = "/mcp";
 

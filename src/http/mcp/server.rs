@@ -16,7 +16,8 @@ use strata_runtime::metrics::metrics;
 use tracing::Instrument;
 
 use super::Caller;
-use super::tool::{self, NamedTool, Output, ToolError, ToolResult};
+use super::registry::{self, NamedTool};
+use super::tool::{Output, ToolError, ToolResult};
 use crate::error::CallError;
 use crate::layers::caught;
 use crate::management::Fields;
@@ -58,11 +59,11 @@ impl ServerHandler for Server {
     }
 
     async fn list_tools(&self, _: Page, _: Context) -> Answer<ListToolsResult> {
-        Ok(ListToolsResult::with_all_items(tool::TOOLS.iter().map(|tool| tool.described.clone()).collect()))
+        Ok(ListToolsResult::with_all_items(registry::TOOLS.iter().map(|tool| tool.described.clone()).collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Described> {
-        tool::find(name).map(|tool| tool.described.clone())
+        registry::find(name).map(|tool| tool.described.clone())
     }
 
     /// Methods without a handler, and invalid parameters of methods with a handler.
@@ -100,9 +101,9 @@ impl ServerHandler for Server {
     async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request context is missing", None))?.clone();
-        let Some(named) = tool::find(&request.name) else {
+        let Some(named) = registry::find(&request.name) else {
             count("none", "refused");
-            let valid = tool::names().collect::<Vec<_>>().join(", ");
+            let valid = registry::names().collect::<Vec<_>>().join(", ");
             let text = format!("Unknown tool {}; valid: {valid}.", quoted(&request.name));
             return Err(ErrorData::invalid_params(text, None));
         };

@@ -1,17 +1,16 @@
-//! The list of tools, their descriptions, their limited results, and their errors.
+//! A tool, its limited results, and its errors.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use rmcp::model::{Tool as Described, ToolAnnotations};
 use serde::Serialize;
 use serde_json::Value;
 use strata_service::{AnswerBody, ReadError};
 use strata_types::scope::Scope;
 use strata_types::similar;
 
-use super::{Caller, datasets, edits, inspect, read, schemas};
+use super::Caller;
 use crate::error::HttpError;
 use crate::management::Fields;
 use crate::text::quoted;
@@ -32,55 +31,7 @@ pub(super) struct Tool {
 }
 
 pub(super) type Argument = (&'static str, Value);
-type Arguments = fn() -> Vec<Argument>;
-
-/// A tool with its description for clients, and the names of all its arguments.
-pub(super) struct NamedTool {
-    pub tool: Tool,
-    pub described: Described,
-    pub argument_names: Vec<&'static str>,
-}
-
-/// All tools, in the order in which clients show them.
-pub(super) static TOOLS: LazyLock<[NamedTool; 9]> = LazyLock::new(|| {
-    [
-        datasets::LIST_DATASETS,
-        datasets::LIST_PUBLIC_DATASETS,
-        inspect::PROFILE,
-        read::READ,
-        read::EXPLAIN,
-        inspect::DIFF,
-        edits::PULL_FOR_EDIT,
-        edits::EDIT_ALT_VERSION,
-        edits::PUSH_ALT_VERSION,
-    ]
-    .map(|tool| {
-        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
-        let argument_names = (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect();
-        NamedTool { described: tool.described(), argument_names, tool }
-    })
-});
-
-pub(super) fn find(name: &str) -> Option<&'static NamedTool> {
-    TOOLS.iter().find(|named| named.tool.name == name)
-}
-
-pub fn names() -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().map(|named| named.tool.name)
-}
-
-impl Tool {
-    fn described(&self) -> Described {
-        let hints = match self.scope {
-            Scope::Read => ToolAnnotations::new().read_only(true).open_world(false),
-            Scope::Write => {
-                ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
-            }
-        };
-        let about = format!("{}. {}", self.summary, self.details);
-        Described::new(self.name, about, schemas::object(self)).with_annotations(hints)
-    }
-}
+pub(super) type Arguments = fn() -> Vec<Argument>;
 
 pub(super) type ToolResult = Result<Output, ToolError>;
 

@@ -215,10 +215,10 @@ impl ExternalOrder {
                 Some(bytes)
             }
         };
-        let whole = [0..bucket_bytes];
+        let whole = 0..bucket_bytes;
         let mut documents = Vec::new();
         let mut header = [0; HEADER_BYTES];
-        for run in if bytes.is_some() { &whole[..] } else { runs } {
+        for run in if bytes.is_some() { std::slice::from_ref(&whole) } else { runs } {
             let mut next = run.start;
             while next < run.end {
                 match &bytes {

@@ -21,7 +21,7 @@ use strata_json::{CanonicalForm, NumericValue, Scalar};
 use strata_store::StorageError;
 use strata_types::path::Path;
 
-/// [`ShreddedKind`] as stored.
+/// `ShreddedKind` as stored.
 pub(super) mod kind {
     use strata_format::layout::ShreddedKind;
 

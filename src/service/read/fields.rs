@@ -438,7 +438,7 @@ mod tests {
                     let keep = paths(keep);
                     let drop = paths(drop);
                     let dedup_key = paths(names);
-                    let strict = drop.len() % 2 == 0;
+                    let strict = drop.len().is_multiple_of(2);
                     let request =
                         ReadRequest { include_source, denull, keep, drop, dedup_key, strict, ..ReadRequest::default() };
                     let right = searched(&request);

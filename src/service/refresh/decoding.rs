@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use sha2::{Digest, Sha256};
-use strata_format::spool::{Spool, Spooled};
+use strata_format::spool::Spool;
 use strata_ingest::{
     self as source, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
 };
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::locked;
 use crate::refresh::error::RefreshError;
-use crate::refresh::ingest::{Document, Ingest, RefreshPermit};
+use crate::refresh::ingest::{Decoded, Document, Ingest, RefreshPermit};
 use crate::refresh::tasks::on_thread;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,13 +67,6 @@ impl ImportProgress {
         // A refresh receives one source.
         let _ = self.received.set(received);
     }
-}
-
-pub(crate) struct Decoded {
-    pub spooled: Spooled,
-    pub warnings: Vec<String>,
-    /// The members of the envelope, if the document has one.
-    pub fields: Option<EnvelopeFields>,
 }
 
 /// The size of the blocks of lines that the decoding thread sends to the spooling thread.

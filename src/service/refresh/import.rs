@@ -21,9 +21,9 @@ use strata_types::source::SourceFormat;
 use strata_types::user::User;
 use strata_types::version::{Version, VersionNumber};
 
-use crate::refresh::decoding::{Decoded, ImportProgress};
+use crate::refresh::decoding::ImportProgress;
 use crate::refresh::error::RefreshError;
-use crate::refresh::ingest::{Document, Ingest};
+use crate::refresh::ingest::{Decoded, Document, Ingest};
 use crate::refresh::version_file::WrittenFile;
 use crate::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 

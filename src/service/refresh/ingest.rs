@@ -29,7 +29,6 @@ use strata_types::source::SourceFormat;
 
 use crate::admission::{Permit, fair_limit};
 use crate::maintenance::scratch::Scratch;
-use crate::refresh::decoding::Decoded;
 use crate::refresh::error::RefreshError;
 use crate::{Overloaded, Principal};
 
@@ -79,6 +78,13 @@ pub struct Ingest {
     receiving: FairLimit,
     permits: FairLimit,
     pub(super) budget: SpoolBudget,
+}
+
+pub(crate) struct Decoded {
+    pub spooled: Spooled,
+    pub warnings: Vec<String>,
+    /// The members of the envelope, if the document has one.
+    pub fields: Option<EnvelopeFields>,
 }
 
 /// The permit to decode and write. The threads that do it have clones, so that a thread whose client has left counts.

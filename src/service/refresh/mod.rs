@@ -40,10 +40,10 @@ use tracing::Instrument;
 
 use crate::admission::Permit;
 use crate::refresh::attempts::Attempts;
-use crate::refresh::decoding::{Decoded, ImportProgress, RefreshStage};
+use crate::refresh::decoding::{ImportProgress, RefreshStage};
 use crate::refresh::error::RefreshError;
 use crate::refresh::import::ImportRequest;
-use crate::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
+use crate::refresh::ingest::{DATASET_ID, Decoded, Document, Ingest, Receiving, RefreshPermit};
 use crate::refresh::running::Running;
 use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::{VersionFiles, WrittenFile};
