@@ -1,7 +1,7 @@
 //! Structured logs on standard error: text for people by default, JSON objects for machines.
 //!
-//! A thread of `tracing-appender` writes the lines, so that no request waits for a slow reader of standard error. If the
-//! reader stops and [`MAX_WAITING_LINES`] wait, further lines are lost. The last line of the process says how many:
+//! A thread of `tracing-appender` writes the lines, so that no request waits for a slow reader of standard error. If
+//! the reader stops and [`MAX_WAITING_LINES`] wait, further lines are lost. The last line of the process says how many:
 //!
 //! ```text
 //! WARN strata::cli::logging: dropped log lines because standard error was not being read lines=1204

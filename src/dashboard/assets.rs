@@ -1,5 +1,5 @@
-//! The style sheet and the script: parts of the binary, under names that change with their texts, so that browsers cache
-//! them forever. Each is compressed once.
+//! The style sheet and the script: parts of the binary, under names that change with their texts, so that browsers
+//! cache them forever. Each is compressed once.
 
 use std::sync::LazyLock;
 

@@ -25,8 +25,8 @@ impl Opened {
     }
 }
 
-/// Counts the request as a read, and finds its version. As at the read endpoint, an anonymous request over the rate limit
-/// costs no look-up. For all but its owner, a private dataset does not exist.
+/// Counts the request as a read, and finds its version. As at the read endpoint, an anonymous request over the rate
+/// limit costs no look-up. For all but its owner, a private dataset does not exist.
 pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
     let services = visit.services.clone();
     let target = place.target();

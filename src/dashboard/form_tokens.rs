@@ -1,5 +1,5 @@
-//! The tokens of forms. A form that changes something contains a token that only a page of the same session has, so that
-//! no other site can send it for the visitor. The `Origin` is checked, too.
+//! The tokens of forms. A form that changes something contains a token that only a page of the same session has, so
+//! that no other site can send it for the visitor. The `Origin` is checked, too.
 //!
 //! A token is random bytes and their HMAC with the session's id. It differs on each page, so that the length of
 //! compressed pages does not reveal it (BREACH).

@@ -19,8 +19,8 @@ fn with_commas(digits: &str) -> String {
     text
 }
 
-/// A JSON number with commas between its thousands if it has at least five digits before its decimals: a year has none. A
-/// number with an exponent, and a text that is not a number, stay as they are.
+/// A JSON number with commas between its thousands if it has at least five digits before its decimals: a year has none.
+/// A number with an exponent, and a text that is not a number, stay as they are.
 pub(super) fn grouped_decimal(number: &str) -> String {
     let (sign, rest) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
     let (whole, decimals) = rest.split_at(rest.find('.').unwrap_or(rest.len()));

@@ -1,4 +1,5 @@
-//! The histogram of a path's numbers: exact counts of entities in ranges of equal width, each with a link to its entities.
+//! The histogram of a path's numbers: exact counts of entities in ranges of equal width, each with a link to its
+//! entities.
 
 use strata_format::profile::{PathRecord, ValueRecord};
 use strata_http::error::HttpError;

@@ -157,8 +157,8 @@ async fn no_page(State(services): State<AppState>, head: Parts) -> Response {
     read_page(services, head, async |_: &mut Visit| Err(HttpError::NoSuchPath)).await
 }
 
-/// A page of a route that takes all methods, since a route for GET would name GET in `Allow`. Other methods than GET and
-/// HEAD get the response that they get without pages.
+/// A page of a route that takes all methods, since a route for GET would name GET in `Allow`. Other methods than GET
+/// and HEAD get the response that they get without pages.
 async fn read_page(services: AppState, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> PageResult) -> Response {
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return HttpError::NoSuchPath.into_response();

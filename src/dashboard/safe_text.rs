@@ -98,7 +98,8 @@ impl SafeText {
         self.text[to..end].chars().try_for_each(|character| write_name(formatter, character))
     }
 
-    /// A text that is alone in its block needs no element that isolates its direction. Large tables render faster without.
+    /// A text that is alone in its block needs no element that isolates its direction. Large tables render faster
+    /// without.
     pub(super) fn alone(self) -> SafeText {
         SafeText { alone: self.link.is_none() && self.all_bytes.is_none(), ..self }
     }
@@ -127,7 +128,8 @@ impl SafeText {
         (SafeText { has_more_hits, ..shown }, hits)
     }
 
-    /// The first hit of a text with the text around it on its line, at most so many characters, and with all hits marked.
+    /// The first hit of a text with the text around it on its line, at most so many characters, and with all hits
+    /// marked.
     pub(super) fn around(text: &str, hits: &[Range<usize>], characters: usize) -> SafeText {
         let hit = hits.first().cloned().unwrap_or_default();
         let before = text[..hit.start].char_indices().rev().take(characters / 3).take_while(|(_, one)| *one != '\n');

@@ -39,8 +39,8 @@ impl Tree {
         let _ = self.html.write_fmt(text);
     }
 
-    /// Writes the members of the object or the elements of the array at the cursor. Recurses at most as deep as entities
-    /// nest.
+    /// Writes the members of the object or the elements of the array at the cursor. Recurses at most as deep as
+    /// entities nest.
     fn members(&mut self, cursor: &mut Cursor<'_>, level: usize) {
         let is_object = cursor.peek() == Some(JsonType::Object);
         cursor.enter();

@@ -18,8 +18,8 @@ struct ClosedPage {
     clones: bool,
 }
 
-/// Runs a page. If its owner cannot see it because the dataset is frozen or has no version yet, returns a page that says
-/// so.
+/// Runs a page. If its owner cannot see it because the dataset is frozen or has no version yet, returns a page that
+/// says so.
 pub(super) async fn or_told(
     visit: &mut Visit,
     tab: Tab,

@@ -30,7 +30,8 @@ impl EntityWriter {
         Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
     }
 
-    /// Appends the entity that `item` is, any JSON text. `locate` returns the place of a byte of the item, or of the item.
+    /// Appends the entity that `item` is, any JSON text. `locate` returns the place of a byte of the item, or of the
+    /// item.
     pub(super) fn write_json(
         &mut self,
         item: &[u8],

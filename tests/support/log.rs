@@ -1,10 +1,25 @@
 //! What the service logs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
 
 /// Collects log lines.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+/// A second dispatcher that lives as long as the process. If the dispatcher of a test is the only one, tracing asks the
+/// thread that reaches a log statement first. If this thread belongs to another test, it has no dispatcher, and the
+/// statement is off for all threads.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
+impl Default for Log {
+    fn default() -> Log {
+        LazyLock::force(&SECOND);
+        Log(Arc::default())
+    }
+}
 
 impl Log {
     /// The lines so far.

@@ -43,8 +43,8 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     Ok(Target { user, dataset, place: numbered(&place, number), version, action })
 }
 
-/// Saves edits of the list that has this etag. [`ManageError::Stale`] if another user has saved or deleted the alternate
-/// first.
+/// Saves edits of the list that has this etag. [`ManageError::Stale`] if another user has saved or deleted the
+/// alternate first.
 pub(super) async fn save(
     visit: &Visit,
     target: &Target,

@@ -1,5 +1,5 @@
-//! `…/alternate/edit`: an entity as a text. What another user has saved since the form was made is merged, or shown next
-//! to the text.
+//! `…/alternate/edit`: an entity as a text. What another user has saved since the form was made is merged, or shown
+//! next to the text.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;

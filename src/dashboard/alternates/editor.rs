@@ -1,7 +1,7 @@
 //! The page on which an entity is edited as a text, with a preview and with what another user has saved since.
 //!
-//! The server stores nothing between two requests: a form contains the text, the etag of the list that it was made from,
-//! and the entity as it was.
+//! The server stores nothing between two requests: a form contains the text, the etag of the list that it was made
+//! from, and the entity as it was.
 
 use askama::Template;
 use axum::http::StatusCode;

@@ -1,5 +1,5 @@
-//! `…/alternate`: the alternate of a version, for its owner: edited entity by entity, and deleted. Each change is a call
-//! of `POST /dataset/alternate/edit` with the etag of what its page shows.
+//! `…/alternate`: the alternate of a version, for its owner: edited entity by entity, and deleted. Each change is a
+//! call of `POST /dataset/alternate/edit` with the etag of what its page shows.
 
 mod add;
 mod change;

@@ -1,5 +1,5 @@
-//! The neighbors of an entity in a list. A form contains them, so that strata can tell whether an entity that is no longer
-//! there was changed or removed: the former list is not stored.
+//! The neighbors of an entity in a list. A form contains them, so that strata can tell whether an entity that is no
+//! longer there was changed or removed: the former list is not stored.
 
 use sha2::{Digest, Sha256};
 
@@ -73,8 +73,8 @@ impl Neighbours {
         format!("{} {}", self.before.text(), self.behind.text())
     }
 
-    /// The fate of the entity that was between these neighbors, if `there`, with the neighbors `now`, is at its position
-    /// instead. A list that is shorter than before has rather lost an entity.
+    /// The fate of the entity that was between these neighbors, if `there`, with the neighbors `now`, is at its
+    /// position instead. A list that is shorter than before has rather lost an entity.
     pub(super) fn fate(&self, there: &Neighbour, now: &Neighbours, is_shorter: bool) -> Fate {
         if !self.before.is(&now.before) {
             return Fate::Unknown;

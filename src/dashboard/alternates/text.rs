@@ -1,5 +1,5 @@
-//! Entities as texts that people edit. Numbers keep their text and keys their order. Invisible characters are escapes in
-//! the text, and characters in the entity.
+//! Entities as texts that people edit. Numbers keep their text and keys their order. Invisible characters are escapes
+//! in the text, and characters in the entity.
 
 use std::collections::{BTreeSet, HashMap};
 

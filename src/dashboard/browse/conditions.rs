@@ -197,7 +197,8 @@ pub(super) fn next_steps(links: &Links<'_>, absent: &[Path]) -> Vec<Part> {
     steps
 }
 
-/// The range that a value of a filter, such as `>100` or `<= 7`, was perhaps meant to be: its parameter, and the number.
+/// The range that a value of a filter, such as `>100` or `<= 7`, was perhaps meant to be: its parameter, and the
+/// number.
 fn as_range(value: &str) -> Option<(&'static str, &str)> {
     let signs = [
         (">=", RangeBound::GreaterOrEqual),

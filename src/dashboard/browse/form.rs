@@ -1,5 +1,5 @@
-//! The form of a page of entities. It sends empty fields and a condition in three parts; the page redirects to the address
-//! without them, which is a link that can be shared.
+//! The form of a page of entities. It sends empty fields and a condition in three parts; the page redirects to the
+//! address without them, which is a link that can be shared.
 
 use strata_types::path::{Path, PathError};
 
@@ -66,7 +66,8 @@ pub(super) struct Form {
     /// How many of the folded fields are used.
     pub(super) used: usize,
     /// Whether they are unfolded: one has a problem, or a condition is begun. Folded empty fields are only for browsers
-    /// without scripts: the script inserts them once the page is ready, because a browser checks each field before that.
+    /// without scripts: the script inserts them once the page is ready, because a browser checks each field before
+    /// that.
     pub(super) open: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,

@@ -1,4 +1,5 @@
-//! Hints about unknown parameters and fields, and about filters that find nothing, with a link to what was perhaps meant.
+//! Hints about unknown parameters and fields, and about filters that find nothing, with a link to what was perhaps
+//! meant.
 
 use strata_http::params::{self, UnknownParameter};
 use strata_http::visit::quoted;

@@ -185,8 +185,8 @@ async fn browse(visit: &mut Visit) -> PageResult {
     render(status, &page)
 }
 
-/// `…/download`: a read with the session of the owner. For a private dataset, the read endpoint requires the private key,
-/// which a browser does not send with a link.
+/// `…/download`: a read with the session of the owner. For a private dataset, the read endpoint requires the private
+/// key, which a browser does not send with a link.
 pub(super) async fn download(visit: &mut Visit) -> PageResult {
     let page = async |visit: &mut Visit| {
         let uri = visit.head.uri.clone();

@@ -22,8 +22,8 @@ use crate::format;
 use crate::highlight::Highlighter;
 use crate::visit::Visit;
 
-/// How long a page waits for the number of matches if counting is not light work. Most counts of a column in memory take
-/// less.
+/// How long a page waits for the number of matches if counting is not light work. Most counts of a column in memory
+/// take less.
 const COUNT_WAIT: Duration = Duration::from_millis(2);
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! The widths of the columns of a table: classes of the style sheet.
 //!
-//! With them, a browser lays the table out at once. Otherwise it would measure every cell first, and squeeze the columns
-//! of a narrow window until long texts make tall rows.
+//! With them, a browser lays the table out at once. Otherwise it would measure every cell first, and squeeze the
+//! columns of a narrow window until long texts make tall rows.
 
 use super::cells::Cell;
 use crate::safe_text::SafeText;

@@ -1,5 +1,5 @@
-//! `…/diff`: the differences between two versions of a dataset, or a version and its alternate, for the owner. The query
-//! string is that of `GET /dataset/diff`.
+//! `…/diff`: the differences between two versions of a dataset, or a version and its alternate, for the owner. The
+//! query string is that of `GET /dataset/diff`.
 
 mod records;
 mod summary;

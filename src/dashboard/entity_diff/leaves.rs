@@ -1,7 +1,7 @@
 //! The leaves of two entities, path by path.
 //!
-//! Members of objects are paired by key. In two arrays, equal elements at both ends are paired, and those between them by
-//! their index. A leaf is a scalar, an empty object or array, or a value that has another type in the other entity.
+//! Members of objects are paired by key. In two arrays, equal elements at both ends are paired, and those between them
+//! by their index. A leaf is a scalar, an empty object or array, or a value that has another type in the other entity.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,8 @@ pub(crate) enum Equality {
     Text,
 }
 
-/// Calls `visit` with every leaf of two canonical entities: those of the first in its order, each object's additional ones
-/// of the second behind them.
+/// Calls `visit` with every leaf of two canonical entities: those of the first in its order, each object's additional
+/// ones of the second behind them.
 pub(crate) fn leaves<'a>(
     old: Option<&'a [u8]>,
     new: Option<&'a [u8]>,

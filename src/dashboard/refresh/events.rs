@@ -1,6 +1,6 @@
 //! `…/refresh/events`: the progress of the running refresh as server-sent events for the script of the page
-//! (docs/guides/dashboard.md, Publish and refresh). Each event is a JSON object. If no refresh runs, the response is 204,
-//! after which browsers do not reconnect.
+//! (docs/guides/dashboard.md, Publish and refresh). Each event is a JSON object. If no refresh runs, the response is
+//! 204, after which browsers do not reconnect.
 //!
 //! A stream ends with its refresh or after [`STREAM`]. Browsers reconnect on their own.
 

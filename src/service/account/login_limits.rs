@@ -2,14 +2,15 @@
 //!
 //! Three counts, each with its own limit, make guessing slow without locking an owner out:
 //!
-//! 1. Wrong passwords of one client for one email address: some in a row are free, then each costs a pause that is twice
-//!    the previous one. A client that guesses waits; the owner, at another client, does not.
+//! 1. Wrong passwords of one client for one email address: some in a row are free, then each costs a pause that is
+//!    twice the previous one. A client that guesses waits; the owner, at another client, does not.
 //! 2. Logins of one client in a minute, for all email addresses: [`CLIENT_FACTOR`] times as many.
 //! 3. Wrong passwords for one email address in an hour, by all clients that have never logged in to it. The limit does
 //!    not apply to a client that has.
 //!
 //! An attempt counts as wrong from its beginning, so that concurrent attempts cannot exceed a limit. It is no longer
-//! counted after the password was right, or was not checked. Memory is bounded: the least recently used entries go first.
+//! counted after the password was right, or was not checked. Memory is bounded: the least recently used entries go
+//! first.
 //!
 //! This module counts in the process, `shared_logins` counts the same in Redis.
 

@@ -1,9 +1,10 @@
 //! Finds the user of a request by a session or an API token.
 //!
 //! A session is a random id in a cookie of the client. The catalog contains the hash of the id, the user, the beginning
-//! and the end. Each use moves the end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length, because not every
-//! request should pay for a commit. The last use is recorded to [`USE_INTERVAL`]. If the catalog cannot be written, the
-//! end stays, and the request continues. No use moves the end beyond `sessions.absolute_s` after the login.
+//! and the end. Each use moves the end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length, because not
+//! every request should pay for a commit. The last use is recorded to [`USE_INTERVAL`]. If the catalog cannot be
+//! written, the end stays, and the request continues. No use moves the end beyond `sessions.absolute_s` after the
+//! login.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +98,8 @@ impl Sessions {
         Ok(user)
     }
 
-    /// Begins a session for a user, and returns its new id. Ends the session `before`, so that nobody can know the id in
-    /// advance. Also removes expired sessions, and the least recently used ones if the user has more than
+    /// Begins a session for a user, and returns its new id. Ends the session `before`, so that nobody can know the id
+    /// in advance. Also removes expired sessions, and the least recently used ones if the user has more than
     /// [`limits::SESSIONS`]. [`ManageError::WrongCredentials`] if the password has changed.
     pub(crate) async fn begin(
         &self,

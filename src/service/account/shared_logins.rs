@@ -43,7 +43,8 @@ impl SharedLogins {
         Ok(if may { Ok(attempt) } else { Err(Duration::from_millis(wait_ms)) })
     }
 
-    /// The password was right, or was not checked. If Redis does not respond, the attempt stays counted until it expires.
+    /// The password was right, or was not checked. If Redis does not respond, the attempt stays counted until it
+    /// expires.
     pub(crate) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
         let mut call = END_LOGIN.prepare_invoke();
         call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN)).arg("");

@@ -25,8 +25,8 @@ pub struct Pulled {
 }
 
 impl Reads {
-    /// A page of the entities of a version of the owner's dataset, or of its alternate, also while the dataset is frozen.
-    /// One look-up finds them and their etag. Dropping the future, or a streamed body, stops the work.
+    /// A page of the entities of a version of the owner's dataset, or of its alternate, also while the dataset is
+    /// frozen. One look-up finds them and their etag. Dropping the future, or a streamed body, stops the work.
     pub async fn pull(
         self: &Arc<Self>,
         owner: &User,

@@ -3,9 +3,9 @@
 //! 1. The edits are ordered by position, and checked against the length of the list.
 //! 2. If the list is the version's, or was edited before, unchanged entities stay in the version's file: the new file
 //!    contains the added entities and the extents of the list ([`strata_format::editing`]).
-//! 3. Any other list, and one of which little would stay, is written in full. The engine's threads read it unit by unit,
-//!    and edit each unit as a block of lines. Another thread spools the blocks, at most two blocks behind, so that memory
-//!    is bounded.
+//! 3. Any other list, and one of which little would stay, is written in full. The engine's threads read it unit by
+//!    unit, and edit each unit as a block of lines. Another thread spools the blocks, at most two blocks behind, so
+//!    that memory is bounded.
 //! 4. Then the file is saved like any other ([`Datasets::save_alternate`]).
 
 use std::collections::HashMap;
@@ -56,9 +56,9 @@ pub enum EntityChange {
 const AHEAD: usize = 2;
 
 impl Datasets {
-    /// Edits the alternate of a version of the owner's dataset, or creates it from the version: all edits, or none. `etag`
-    /// must be the version's [`alternate_etag`](crate::alternate_etag). `room` is the reservation of the edits' memory.
-    /// Dropping the future cancels nothing.
+    /// Edits the alternate of a version of the owner's dataset, or creates it from the version: all edits, or none.
+    /// `etag` must be the version's [`alternate_etag`](crate::alternate_etag). `room` is the reservation of the edits'
+    /// memory. Dropping the future cancels nothing.
     pub async fn edit_alternate(
         self: &Arc<Self>,
         owner: &User,

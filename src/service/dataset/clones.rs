@@ -1,7 +1,7 @@
 //! Clones: new datasets that begin with the latest version of another dataset, and its alternate.
 //!
-//! The clone shares the files, which never change. They are not copied, but read once, so that damage does not spread. A
-//! sweep removes a file only if no dataset names it.
+//! The clone shares the files, which never change. They are not copied, but read once, so that damage does not spread.
+//! A sweep removes a file only if no dataset names it.
 
 use strata_catalog::AlternateBase;
 use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};

@@ -3,9 +3,10 @@
 //! Steps: look both versions up; compare their files, which is heavy work and done once for concurrent requests for the
 //! same files; write the records of a page from the documents, at the pace of the reader.
 //!
-//! The differences between two files never change, so they are cached as lists of positions, of 16 bytes for each change.
-//! A new diff is charged to the memory of queries. A cached diff is charged to `cache.diff_bytes`, and to as much again
-//! after its eviction while responses still use it. A diff that exceeds this is not cached, and stays charged to queries.
+//! The differences between two files never change, so they are cached as lists of positions, of 16 bytes for each
+//! change. A new diff is charged to the memory of queries. A cached diff is charged to `cache.diff_bytes`, and to as
+//! much again after its eviction while responses still use it. A diff that exceeds this is not cached, and stays
+//! charged to queries.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
@@ -252,9 +253,9 @@ pub struct Diffs {
 }
 
 impl Diffs {
-    /// Compares two versions of the owner's dataset, or of any dataset if there is no owner, also if it is frozen. Costs
-    /// only look-ups if the diff is cached or the entities are the same. Dropping the future stops the work, unless
-    /// other requests wait for it.
+    /// Compares two versions of the owner's dataset, or of any dataset if there is no owner, also if it is frozen.
+    /// Costs only look-ups if the diff is cached or the entities are the same. Dropping the future stops the work,
+    /// unless other requests wait for it.
     pub async fn compare(
         &self,
         owner: Option<&User>,

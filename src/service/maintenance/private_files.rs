@@ -1,7 +1,7 @@
 //! Finds data that the machine's other users can access.
 //!
-//! Files that the service creates are private (`main.rs` sets the mask). The service warns about older files and changed
-//! permissions when it starts, and does not change them. `cli::private_files` in `tests/it` tests the warning.
+//! Files that the service creates are private (`main.rs` sets the mask). The service warns about older files and
+//! changed permissions when it starts, and does not change them. `cli::private_files` in `tests/it` tests the warning.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Restores a backup, or the data directory of a stopped server, into an empty catalog and store of any kind, for example
-//! from SQLite and a directory into PostgreSQL and S3.
+//! Restores a backup, or the data directory of a stopped server, into an empty catalog and store of any kind, for
+//! example from SQLite and a directory into PostgreSQL and S3.
 //!
 //! 1. The original's catalog is copied, and the copy is checked. The original is only read.
 //! 2. The store gets the identity of the new catalog. A store that belongs to another catalog is refused, also that of

@@ -1,8 +1,8 @@
 //! The directory of a process's temporary files, such as spools and spilled sorts. It is in the data directory, because
 //! the system's directory can be in memory.
 //!
-//! Each process locks a file in its directory until it ends. So the next process, or a sweep, recognizes and removes the
-//! directories of killed processes.
+//! Each process locks a file in its directory until it ends. So the next process, or a sweep, recognizes and removes
+//! the directories of killed processes.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,10 +1,10 @@
 //! Scrubs: read every recorded file at a limited rate, and report damaged files before clients need them.
 //!
-//! A scrub compares the bytes of files with their checksums, and decodes nothing. It holds no files, because it can take
-//! days, so it skips files that a sweep has removed.
+//! A scrub compares the bytes of files with their checksums, and decodes nothing. It holds no files, because it can
+//! take days, so it skips files that a sweep has removed.
 //!
-//! Servers scrub regularly (`scrub.interval_s`). One process at a time scrubs a catalog, which contains the progress, so
-//! that another process can continue. If the store does not respond, or the process lacks memory or descriptors, the
+//! Servers scrub regularly (`scrub.interval_s`). One process at a time scrubs a catalog, which contains the progress,
+//! so that another process can continue. If the store does not respond, or the process lacks memory or descriptors, the
 //! scrub stops, and continues with the same file later.
 
 use std::pin::pin;
@@ -91,15 +91,16 @@ impl Pace for BytesPerSecond {
 type Tell<'a> = &'a mut (dyn FnMut(&DamagedFile) + Send);
 
 impl Maintenance {
-    /// Reads every recorded file at `bytes_per_s` (0 means no limit), independently of other scrubs, and reports damaged
-    /// files and records to `tell`.
+    /// Reads every recorded file at `bytes_per_s` (0 means no limit), independently of other scrubs, and reports
+    /// damaged files and records to `tell`.
     pub async fn scrub(&self, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
         let scrubbed = self.scrub_after(None, bytes_per_s, tell, false).await?;
         self.catalog.finish_idle_scrub().await?;
         Ok(scrubbed)
     }
 
-    /// Begins after the file `last`. If `is_shared`, the catalog records the progress, so that another process can continue.
+    /// Begins after the file `last`. If `is_shared`, the catalog records the progress, so that another process can
+    /// continue.
     async fn scrub_after(
         &self,
         last: Option<FileId>,

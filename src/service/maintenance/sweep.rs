@@ -2,9 +2,9 @@
 //!
 //! 1. Records of files that no version and no alternate has named for long enough are removed, each under a check that
 //!    this is still so; then the files. After a crash in between, the second part removes the file.
-//! 2. Files in the store that are neither recorded nor reserved, which crashes and failures leave, are removed when they
-//!    are old enough by the store's clock. The catalog's tables must confirm its indexes, because a damaged index can
-//!    lack rows of its table. Checks of candidates are batched, because each reads an entire table.
+//! 2. Files in the store that are neither recorded nor reserved, which crashes and failures leave, are removed when
+//!    they are old enough by the store's clock. The catalog's tables must confirm its indexes, because a damaged index
+//!    can lack rows of its table. Checks of candidates are batched, because each reads an entire table.
 //! 3. If the store is a directory, so are files that killed writers began, which listings of the store do not contain.
 //! 4. Shared Parquet exports in the store are removed when they are old enough, or exceed `cache.shared_export_bytes`,
 //!    the oldest first. A node that is fetching one builds the rest of it.
@@ -13,8 +13,8 @@
 //! A store without the catalog's identity ([`crate::maintenance::binding`]) is not swept.
 //!
 //! A writer's reservation protects its file. The age protects reads, because it is more than the longest read takes
-//! ([`strata_config::Config::longest_read`]). A hold (a backup, a check) stops all removals. Several processes can sweep
-//! at once: each removal is checked separately, and missing files are skipped.
+//! ([`strata_config::Config::longest_read`]). A hold (a backup, a check) stops all removals. Several processes can
+//! sweep at once: each removal is checked separately, and missing files are skipped.
 
 use std::collections::HashSet;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! Attempts to refresh a dataset: their leases, and the records of their outcomes.
 //!
-//! If the catalog rejects an outcome, the process records it later. Until then the lease holds the dataset, and the next
-//! attempt of this process records the outcome first.
+//! If the catalog rejects an outcome, the process records it later. Until then the lease holds the dataset, and the
+//! next attempt of this process records the outcome first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -136,8 +136,8 @@ impl Attempts {
         }
     }
 
-    /// Ends a failed attempt: records why, which releases the dataset, and then removes the file. If the commit succeeded
-    /// despite the error, returns the version.
+    /// Ends a failed attempt: records why, which releases the dataset, and then removes the file. If the commit
+    /// succeeded despite the error, returns the version.
     pub(super) async fn fail(
         self: &Arc<Self>,
         lease: &RefreshLease,

@@ -1,8 +1,8 @@
 //! Ends the refreshes of exited processes before their leases expire.
 //!
 //! A lease names its process and the node of that process. Each process of a data directory, or of a node, has a locked
-//! directory in `tmp/`, and the system releases the lock when the process ends. So strata recognizes exited processes of
-//! its own data directory. The leases of others expire.
+//! directory in `tmp/`, and the system releases the lock when the process ends. So strata recognizes exited processes
+//! of its own data directory. The leases of others expire.
 
 use std::sync::Arc;
 

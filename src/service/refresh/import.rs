@@ -41,11 +41,11 @@ pub struct ImportRequest {
     pub format: Option<SourceFormat>,
     /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
-    /// Whether the `_source` of entities includes the URL's query string. Also the setting of a new dataset. If `false`, the
-    /// setting of an existing dataset decides.
+    /// Whether the `_source` of entities includes the URL's query string. Also the setting of a new dataset. If
+    /// `false`, the setting of an existing dataset decides.
     pub publish_query: bool,
-    /// Whether csv and tsv cells become numbers, booleans and nulls; other formats are refused then. Also the setting of a
-    /// new dataset. If `false`, the setting of an existing dataset decides.
+    /// Whether csv and tsv cells become numbers, booleans and nulls; other formats are refused then. Also the setting
+    /// of a new dataset. If `false`, the setting of an existing dataset decides.
     pub infer_types: bool,
 }
 

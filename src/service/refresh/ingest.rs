@@ -1,9 +1,10 @@
 //! The stages of incoming entities: they are received in full, then decoded, then written.
 //!
-//! - **Receiving** requires one of the `sources.receiving` slots, which users share fairly, but no thread and no permit,
-//!   because a sender can be slow. The received bytes are on disk, limited for each user and in total (`SpoolBudget`).
-//! - **Decoding and writing** require one of the `sources.concurrent` permits. Users take turns, so that a user with many
-//!   refreshes does not delay others for long.
+//! - **Receiving** requires one of the `sources.receiving` slots, which users share fairly, but no thread and no
+//!   permit, because a sender can be slow. The received bytes are on disk, limited for each user and in total
+//!   (`SpoolBudget`).
+//! - **Decoding and writing** require one of the `sources.concurrent` permits. Users take turns, so that a user with
+//!   many refreshes does not delay others for long.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 //!
 //! 1. Acquire the dataset: an attempt with a lease that a heartbeat renews. Losing the lease stops the work.
 //! 2. Receive the entire document; then wait for a permit, and decode the document into a spool (`ingest`).
-//! 3. Write the version file to the path that was reserved with the lease. If the source or the content has not changed,
-//!    the version shares the previous file, unless that was written with another index or is damaged. So it is read in
-//!    full before it is shared.
+//! 3. Write the version file to the path that was reserved with the lease. If the source or the content has not
+//!    changed, the version shares the previous file, unless that was written with another index or is damaged. So it is
+//!    read in full before it is shared.
 //! 4. Publish the version in one transaction of the catalog, or record the error and remove the file.
 //!
 //! The work runs in a task, so that a caller who leaves cancels only a body that was not received in full, and
@@ -97,8 +97,8 @@ impl Refreshes {
         if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
     }
 
-    /// Fetches the dataset's source, and creates a version. Dropping the future cancels nothing. On an error the dataset
-    /// is unchanged, and the reason is recorded for the owner.
+    /// Fetches the dataset's source, and creates a version. Dropping the future cancels nothing. On an error the
+    /// dataset is unchanged, and the reason is recorded for the owner.
     pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
         self.check_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;

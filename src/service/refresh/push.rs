@@ -31,8 +31,8 @@ pub struct Push<S> {
 
 impl Refreshes {
     /// Creates a version from a body. Dropping the future cancels only the receiving of the body. A dataset of another
-    /// owner is refused before the body is read, or after its beginning if the body names the dataset. A body that names
-    /// no dataset leaves no record.
+    /// owner is refused before the body is read, or after its beginning if the body names the dataset. A body that
+    /// names no dataset leaves no record.
     pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<Refreshed, RefreshError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,

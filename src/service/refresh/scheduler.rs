@@ -1,8 +1,8 @@
 //! Scheduled refreshes, and the end of refreshes whose process was killed.
 //!
-//! Several processes can run this on one catalog. One of them claims each due time, and only when it has a slot to fetch
-//! the source at once; users have separate slots, so that slow sources do not delay other users. One run makes up for
-//! all runs that were missed while no process was running. The schedule decides when in its minute a dataset is due
+//! Several processes can run this on one catalog. One of them claims each due time, and only when it has a slot to
+//! fetch the source at once; users have separate slots, so that slow sources do not delay other users. One run makes up
+//! for all runs that were missed while no process was running. The schedule decides when in its minute a dataset is due
 //! (`sources.schedule_spread_s`).
 //!
 //! A next time that was computed while the clock was ahead would be wrong for as long as the clock was ahead, perhaps

@@ -23,8 +23,8 @@ pub(crate) struct RefreshTasks {
 }
 
 impl RefreshTasks {
-    /// Runs a refresh to its end. [`RefreshError::Stopping`] if the process is stopping, [`RefreshError::Worker`] if the
-    /// refresh panics.
+    /// Runs a refresh to its end. [`RefreshError::Stopping`] if the process is stopping, [`RefreshError::Worker`] if
+    /// the refresh panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,

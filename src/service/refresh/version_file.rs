@@ -5,8 +5,8 @@
 //! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
 //!    [`ReservedFile`] or [`WrittenFile`] is dropped.
 //!
-//! After any failure, even a killed process, the file is recorded, removed, or neither recorded nor reserved, so that the
-//! next sweep removes it.
+//! After any failure, even a killed process, the file is recorded, removed, or neither recorded nor reserved, so that
+//! the next sweep removes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,8 +51,8 @@ pub(crate) struct VersionFiles {
 }
 
 impl VersionFiles {
-    /// Reads a file in full, without the cache, and returns whether it is unchanged. An error means that the store or this
-    /// process cannot read at the moment.
+    /// Reads a file in full, without the cache, and returns whether it is unchanged. An error means that the store or
+    /// this process cannot read at the moment.
     pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
         let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
         if let Some(damage) = &damage {
@@ -169,7 +169,8 @@ impl ReservedFile {
         ReservedFile { files, path, by, stage: Stage::Reserved, runtime: Handle::current() }
     }
 
-    /// Writes a spool, with the indexed columns that its profile and the index choose. On an error the file is abandoned.
+    /// Writes a spool, with the indexed columns that its profile and the index choose. On an error the file is
+    /// abandoned.
     pub(crate) async fn write(
         self,
         spooled: Spooled,
@@ -190,8 +191,8 @@ impl ReservedFile {
         self.write_by(Box::new(write), permit).await
     }
 
-    /// Writes the file of an edited list: its own entities, which are spooled, and the encoded profile of the list. On an
-    /// error the file is abandoned.
+    /// Writes the file of an edited list: its own entities, which are spooled, and the encoded profile of the list. On
+    /// an error the file is abandoned.
     pub(crate) async fn write_edited(
         self,
         spooled: Spooled,
@@ -289,8 +290,8 @@ impl Drop for ReservedFile {
 }
 
 impl WrittenFile {
-    /// Records the file. On an error the file is abandoned, unless it is recorded after all. If the future is dropped, the
-    /// sweep decides.
+    /// Records the file. On an error the file is abandoned, unless it is recorded after all. If the future is dropped,
+    /// the sweep decides.
     pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.reserved.stage = Stage::Left;
         let recorded = record.await;

@@ -1,5 +1,5 @@
-//! The background tasks of a server: scheduled refreshes, webhooks, sweeps, scrubs, export prewarming, usage records. And
-//! how a server ends.
+//! The background tasks of a server: scheduled refreshes, webhooks, sweeps, scrubs, export prewarming, usage records.
+//! And how a server ends.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Counts the reads of each dataset in memory, and adds the counts to the catalog every few seconds and at the end.
 //!
-//! 1. A read that names a dataset gets a [`UsageMeter`]. The meter counts the request, its outcome, and each part of its
-//!    body when the part is sent, also after minutes (`table`).
+//! 1. A read that names a dataset gets a [`UsageMeter`]. The meter counts the request, its outcome, and each part of
+//!    its body when the part is sent, also after minutes (`table`).
 //! 2. Every [`INTERVAL`], and when a table is full, the counts become pending, and batches of them are added to the
 //!    catalog, each in one transaction (`unwritten`).
-//! 3. While the catalog is unavailable, the pending counts grow up to a limit. Counts of further datasets are then lost,
-//!    and `strata_usage_lost_requests_total` counts them. A killed process loses the counts since the last batch.
+//! 3. While the catalog is unavailable, the pending counts grow up to a limit. Counts of further datasets are then
+//!    lost, and `strata_usage_lost_requests_total` counts them. A killed process loses the counts since the last batch.
 //!
 //! A request beyond the rate limit is refused before its dataset is looked up, and counts for the dataset and the slug
 //! that it names. The catalog checks whether there is such a dataset when the counts are added.
@@ -178,8 +178,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Adds counts to the catalog every few seconds until `stop`, and deletes outdated days. Call [`Usage::flush`] after
-    /// the last count.
+    /// Adds counts to the catalog every few seconds until `stop`, and deletes outdated days. Call [`Usage::flush`]
+    /// after the last count.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut swept = None::<tokio::time::Instant>;
         let mut failing = false;
